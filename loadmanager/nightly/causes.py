@@ -59,8 +59,13 @@ def _card(head: Finding, effects: Sequence[Finding]) -> Finding:
 
 def _more_causes(finding: Finding, day: Day) -> list[str]:
     """Causes that only a look at other tables tells."""
-    if finding.question == "broker_usage":
+    if finding.question in ("broker_usage", "forecasts"):
         return [f"bundle {bundle}" for bundle in _busy_with(finding.where, day)]
+    if finding.question == "imbalance":
+        busiest = max(day.answers.get("broker_usage", []), key=_busy, default=None)
+        return (
+            [f"bundle {bundle}" for bundle in _busy_with(busiest["broker"], day)] if busiest else []
+        )
     if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
         return [
             f"outage {row['broker']} {row['ts']}"
@@ -68,6 +73,10 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
             if row["how"] in ("crash", "session lost") and 0 <= finding.at_ms - row["ts"] <= SOON_MS
         ]
     return []
+
+
+def _busy(row: Row) -> tuple[float, float, str]:
+    return row["hours_over"], row["mean"], row["broker"]
 
 
 def _busy_with(broker: str, day: Day) -> list[str]:

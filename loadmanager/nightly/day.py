@@ -19,6 +19,7 @@ from loadmanager.engine.history.tenures import (
     ordered,
     tenures_of,
 )
+from loadmanager.engine.moves.move import Author
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_of, day_start_ms
@@ -27,6 +28,8 @@ from loadmanager.nightly.facts import BUCKET_MS, Facts
 
 PAST_DAYS = 28
 """Days before that questions over several days look at."""
+BUSY_MIN = 0.2
+"""Where no broker uses this fraction, no bundle, topic or namespace carries too much."""
 STANDS_OUT = 1.25
 """An hour stands out that has so many times the mean of all."""
 
@@ -132,6 +135,15 @@ class Day:
         return first
 
     @cached_property
+    def drained(self) -> dict[str, int]:
+        """Broker → when the first bundle was drained from it."""
+        first: dict[str, int] = {}
+        for move in self.facts.leader_moves:
+            if move["author"] == Author.DRAIN.value:
+                first.setdefault(move["source"], move["ts"])
+        return first
+
+    @cached_property
     def clocks(self) -> dict[str, ClockOffset]:
         """Brokers that handed bundles over → how their clocks compare."""
         return clocks_of(self._tenures)
@@ -145,6 +157,12 @@ class Day:
     def owners(self) -> dict[str, list[Tenure]]:
         """Bundle → its tenures, one after the other."""
         return ordered(self._tenures, self.corrections)
+
+
+def is_busy(day: Day) -> bool:
+    """Whether a broker had enough to do that it matters who carries what; also if nobody knows."""
+    rows = day.answers.get("broker_usage")
+    return not rows or any(row["p95"] >= BUSY_MIN for row in rows)
 
 
 def step_of(ts: float) -> int:

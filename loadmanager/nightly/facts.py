@@ -4,6 +4,7 @@ this process. The questions are answered from these.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +33,7 @@ OF_TWINS = " of another one; a record that two segments have counts twice, in ev
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
-MOVES_MAX = 100_000
+MOVES_MAX = CHANGES_MAX = 100_000
 RATE_MIN = 1e-6
 STEP = (
     *("ts", "broker", "bundle", "before", "after", "reason", "cause", "parent"),
@@ -66,6 +67,10 @@ _THROTTLED = (
 clients wait at its end, and more waits than these ended in it, theirs are taken to be as long;
 otherwise clients are taken to have waited all the time.
 """
+NAMESPACE_CHANGE = re.compile(
+    r"(PUT|DELETE) /admin/v2/namespaces/([^/?]+/[^/?]+)(?:\?.*)?", re.DOTALL
+)
+"""What an operator asked for."""
 
 
 THROUGHPUT = "(coalesce(msgThroughputIn, 0) + coalesce(msgThroughputOut, 0))"
@@ -301,6 +306,24 @@ class Facts:
         return next((row["strategy"] for row in reversed(self.terms) if row["strategy"]), None)
 
     @cached_property
+    def namespace_changes(self) -> list[dict[str, Any]]:
+        """Namespaces that were made and deleted, in order of time."""
+        methods = " OR ".join(
+            f"what LIKE '{method} /admin/v2/namespaces/%'" for method in ("PUT", "DELETE")
+        )
+        changes = self._rows(
+            f"SELECT ts, broker, role, address, what FROM {good('change')} WHERE {methods} "
+            f"LIMIT {CHANGES_MAX}"
+        )
+        matches = [(row, NAMESPACE_CHANGE.fullmatch(row["what"])) for row in changes]
+        rows = [
+            {**row, "method": matched[1], "namespace": matched[2]}
+            for row, matched in matches
+            if matched is not None
+        ]
+        return sorted(rows, key=lambda row: (row["ts"], row["namespace"]))
+
+    @cached_property
     def limits(self) -> list[dict[str, Any]]:
         """Each limit; one that each broker enforces alone, on each broker."""
         mostly = "held_ms >= intervalMs / 2"
@@ -310,7 +333,8 @@ class Facts:
             "max_by(configuredBytesPerS, ts) AS configured_bytes_per_s",
             "avg(deliveredMessagesPerS) AS delivered_messages_per_s",
             "avg(deliveredBytesPerS) AS delivered_bytes_per_s",
-            f"sum(CASE WHEN {mostly} THEN {DELIVERED} * intervalMs END) AS let_through",
+            f"median(CASE WHEN {mostly} THEN {DELIVERED} END) AS let_through",
+            f"count(*) FILTER (WHERE {mostly}) AS mostly_held",
             _whole(f"sum(CASE WHEN {mostly} THEN intervalMs END)", "mostly_held_ms"),
             "sum(held_ms) AS held_ms",
             _whole("sum(intervalMs)", "interval_ms"),

@@ -12,7 +12,9 @@ from loadmanager.engine.findings.sensors import (
     TRAFFIC_VARIES,
 )
 from loadmanager.engine.history.records import POSSIBLE
+from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.day import Day, Row
+from loadmanager.nightly.facts import BUCKET_MS
 from loadmanager.nightly.schema import RESOURCES
 
 SAME = 0.02
@@ -100,6 +102,24 @@ def trusted(day: Day) -> list[Row]:
             usage, lied = (honest, True) if usage > honest * (1 + SAME) else (usage, False)
         rows.append({**step, "usage": usage, "lied": lied})
     return rows
+
+
+def filled(steps: Sequence[Row]) -> list[Row]:
+    """The same, and for five minutes in which a broker recorded nothing the sample that stands for
+    most of them: one that came later, of a longer interval.
+
+    So what is summed up over brokers in five minutes has all of them, however they sample.
+    """
+    recorded = {(step["broker"], step["bucket"]) for step in steps}
+    copies: dict[tuple[str, int], Row] = {}
+    for step in steps:
+        begun = step["first_ts"] - step["interval_ms"] / step["samples"]
+        bucket = step["bucket"] - BUCKET_MS
+        while bucket + BUCKET_MS / 2 >= begun and bucket >= step["bucket"] // DAY_MS * DAY_MS:
+            if (step["broker"], bucket) not in recorded:
+                copies[step["broker"], bucket] = {**step, "bucket": bucket}
+            bucket -= BUCKET_MS
+    return sorted([*steps, *copies.values()], key=lambda step: (step["broker"], step["bucket"]))
 
 
 def _impossible(step: Row, weight: Mapping[str, float]) -> bool:

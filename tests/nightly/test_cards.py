@@ -29,7 +29,9 @@ from loadmanager.nightly.questions import (
 from loadmanager.nightly.report.plots import gather
 from loadmanager.nightly.schema import RESOURCES
 
-DAY: Any = SimpleNamespace(settings=StrategySettings(), end_ms=86_400_000)
+DAY: Any = SimpleNamespace(
+    settings=StrategySettings(), end_ms=86_400_000, facts=SimpleNamespace(brokers=[])
+)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +234,9 @@ def step(broker: str, bucket: int, *, cores: int, usage: float, traffic: float) 
     return {
         "broker": broker,
         "bucket": bucket,
+        "first_ts": bucket,
+        "last_ts": bucket,
+        "interval_ms": 60_000,
         "samples": 1,
         "usage_sum": usage,
         "usage_max": usage,
@@ -292,6 +297,14 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     assert (price in useless.advice, price in uneven.advice) == (shedder == "BalancedShedder",) * 2
     threshold = "loadBalancerBrokerThresholdShedderPercentage" in uneven.advice
     assert threshold == (shedder in ("ThresholdShedder", None))
+
+
+@pytest.mark.parametrize(("days", "said"), [(7, []), (8, ["Full in 4 days at peak"])])
+def test_the_days_from_a_weekend_on_are_no_growth(days: int, said: list[str]) -> None:
+    """A week must be whole before a trend is a card."""
+    row = {"days": days, "brokers": 4, "peak": 3.0, "full_in_days": 4, "full_at_ts": 1}
+    rows = [SimpleNamespace(**row, growth_per_day=0.1, brokers_needed=6)]
+    assert [card.title for card in capacity.findings(rows, DAY)] == said
 
 
 @pytest.mark.parametrize(

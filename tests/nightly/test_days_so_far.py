@@ -86,4 +86,6 @@ def test_what_doubled_in_the_evening_is_news() -> None:
         (news.LATE, "t/a", pytest.approx(2.5))
     ]
     (card,) = news.findings([SimpleNamespace(**row) for row in found], today(rows, 1))
-    assert card.text == "t/a (100 B/s → 250 B/s, in the last six hours), at the same hours."
+    assert card.title == "t/a had 2.5 times the day before's traffic"
+    said = "100 B/s → 250 B/s, in the last six hours, at the same hours, since 17:00."
+    assert card.text == said

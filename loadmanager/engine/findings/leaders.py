@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadmanager.engine.findings import words
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.kit.units import HOUR_MS
 
@@ -44,8 +45,7 @@ def often(changes: Sequence[LeaderChange], now_ms: int) -> list[FindingShown]:
             title=f"The leader changed {len(lately)} times in the last hour",
             text=f"These led no longer: {named}{more}; leaders that stopped in order are not "
             "counted. Every new leader waits for reports before it decides.",
-            advice="Look at the logs of brokers that led: a lost session, a paused process, or a "
-            "step that failed again and again.",
+            advice=words.LEADER_LOGS,
             command="loadmanager admin brokers list",
         )
     ]

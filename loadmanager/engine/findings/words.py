@@ -17,6 +17,10 @@ RECONNECT = "Every move makes its clients reconnect."
 SYNCHRONISE = "Synchronise it (chrony, ntpd)."
 ONE_TOPIC = "A topic is served by one broker at a time, and no split divides it."
 PARTITION = "Partition it."
+LEADER_LOGS = (
+    "Look at the logs of brokers that led: a lost session, a paused process, or a step that failed "
+    "again and again."
+)
 CATCH_UP = (
     "Consumers must take more than comes in: add some, or see what holds them. Delete a "
     "subscription that nobody needs."

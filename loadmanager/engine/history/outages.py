@@ -250,7 +250,7 @@ def _ended(
                     return min(silence.last_ms - ahead, next_ms), recorded_ms
         return recorded_ms, recorded_ms
     if next_ms is None:
-        return None
+        return None  # nobody has it
     begun_ms = (tenure.since_ms or 0) - ahead
     for silence in reversed(restarted):
         if (
@@ -261,7 +261,7 @@ def _ended(
             last_ms, back_ms = silence.last_ms - ahead, silence.back_ms - ahead
             if begun_ms < back_ms and last_ms < next_ms:
                 return max(last_ms, begun_ms), back_ms
-    return next_ms, next_ms
+    return None  # the broker was there all the time: a record of the release is missing
 
 
 def _back(tenure: Tenure, restarted: Sequence[Silence], ahead: float) -> float | None:

@@ -35,6 +35,7 @@ COLUMNS: Columns = {
     "hours_over": (NUMBER, "hours above loadBalancerBrokerOverloadedThresholdPercentage"),
     "hours": (NUMBER, "hours that the samples stand for"),
     "throughput_mean": (NUMBER, "mean bytes/s in and out"),
+    "rate_mean": (NUMBER, "mean messages/s in and out"),
     "bundles_max": (WHOLE, "most bundles that it had at a time"),
     "over_from_ts": (WHOLE, "when the first five minutes above the threshold began"),
     "over_until_ts": (WHOLE, "when the last ones ended"),
@@ -87,6 +88,7 @@ def _row(broker: str, steps: Sequence[Row], day: Day) -> Row:
         "hours_over": hours(over_ms),
         "hours": hours(sum(step["interval_ms"] for step in steps)),
         "throughput_mean": sum(step["throughput_sum"] for step in steps) / samples,
+        "rate_mean": sum(step["rate_sum"] for step in steps) / samples,
         "bundles_max": max(step["bundles_max"] for step in steps),
         "over_from_ts": over[0]["first_ts"] if over else None,
         "over_until_ts": over[-1]["last_ts"] if over else None,
@@ -140,5 +142,5 @@ def _finding(row: Any, day: Day) -> Finding:
         where=row.broker,
         plot="usage",
         commands=commands,
-        causes=[f"broker {row.broker}"],
+        causes=[f"slow {row.broker}", f"broker {row.broker}"],
     )

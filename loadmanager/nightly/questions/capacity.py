@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadmanager.engine.history.forecast import TREND_DAYS_MIN, capacity
+from loadmanager.engine.history.forecast import capacity
 from loadmanager.kit.history.layout import day_of
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.day import NUMBER, WHOLE, Columns, Day, Finding, Row, many
@@ -14,8 +14,9 @@ NAME = "capacity"
 ABOUT = (
     "When is the cluster full? Each day's peak is the highest sum of the brokers' usages in five "
     "minutes; a line through the peaks counts as a trend from four days on, and where chance alone "
-    "would make one in one of twenty cases. Load is taken to be divided evenly. Days with fewer "
-    "recorded hours than twelve do not count, unless there are no others."
+    "would make one in one of twenty cases; a card says so from eight days on. Load is taken to be "
+    "divided evenly. Days with fewer recorded hours than twelve do not count, unless there are no "
+    "others."
 )
 COLUMNS: Columns = {
     "days": (WHOLE, "days of history"),
@@ -31,6 +32,8 @@ HOURS_MIN = 12
 TARGET = 0.8
 """The wanted usage at most, as a part of the overload threshold."""
 SOON_DAYS = 60
+TOLD_DAYS_MIN = 8
+"""A whole week and the same day again: the days from a weekend on look like growth."""
 
 
 def table(day: Day) -> list[Row]:
@@ -98,5 +101,5 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
         for row in rows
         if row.full_in_days is not None
         and row.full_in_days <= SOON_DAYS
-        and (row.days >= TREND_DAYS_MIN or row.full_in_days == 0)
+        and (row.days >= TOLD_DAYS_MIN or row.full_in_days == 0)
     ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmanager.engine.load.usage_line import usage_line
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row, clock
-from loadmanager.nightly.trusted import trusted
+from loadmanager.nightly.trusted import filled, trusted
 
 NAME = "headroom"
 ABOUT = (
@@ -33,7 +33,7 @@ COLUMNS: Columns = {
 
 def table(day: Day) -> list[Row]:
     """A row for all brokers, and one for one broker fewer."""
-    means = _means(trusted(day))
+    means = _means(filled(trusted(day)))
     if not means:
         return []
     line = usage_line(

@@ -19,6 +19,7 @@ from loadmanager.nightly.day import (
     Finding,
     busiest_hour,
     command,
+    is_busy,
     mib,
     namespace_of,
 )
@@ -117,9 +118,9 @@ def hot_share(day: Day) -> float:
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Bundles that alone carry as much as a broker."""
+    """Bundles that alone carry as much as a broker, if brokers had something to do."""
     limit = hot_share(day)
-    if len(rows) < 2:
+    if len(rows) < 2 or not is_busy(day):
         return []
     return [
         Finding(
@@ -145,7 +146,11 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             if row.topics_max > 1
             else [],
             explains=[f"bundle {row.bundle}"],
-            causes=[f"only topic of {row.bundle}", f"boundaries of {namespace_of(row.bundle)}"],
+            causes=[
+                f"growth of {namespace_of(row.bundle)}",
+                f"only topic of {row.bundle}",
+                f"boundaries of {namespace_of(row.bundle)}",
+            ],
         )
         for row in rows
         if row.share >= limit

@@ -17,6 +17,7 @@ from loadmanager.nightly.day import (
     Finding,
     busiest_hour,
     command,
+    is_busy,
     mib,
     over,
 )
@@ -57,7 +58,7 @@ def table(day: Day) -> pa.Table:
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Topics that alone carry as much as a broker."""
     limit = hot_bundles.hot_share(day)
-    if len(rows) < 2:
+    if len(rows) < 2 or not is_busy(day):
         return []
     carried: dict[str, float] = {}
     if "hot_bundles" in day.answers:

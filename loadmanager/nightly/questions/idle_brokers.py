@@ -63,8 +63,8 @@ def _row(broker: str, steps: Sequence[Row], first: int) -> Row:
     }
 
 
-def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """New brokers that waited, and brokers that were idle most of the day."""
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """New brokers that waited, and brokers that were idle most of the day, unless drained."""
     findings = []
     for row in rows:
         if row.new and row.waited_minutes > 10:
@@ -90,6 +90,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     commands=command("loadmanager admin brokers report", row.broker),
                 )
             )
+        elif row.broker in day.drained:
+            continue
         elif row.hours >= HOURS_MIN and row.idle_hours / row.hours > 0.5:
             findings.append(
                 Finding(

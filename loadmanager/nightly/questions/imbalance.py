@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from shlex import quote
 from statistics import fmean, pstdev
 from typing import Any
@@ -24,12 +25,13 @@ from loadmanager.nightly.day import (
     over,
 )
 from loadmanager.nightly.facts import BUCKET_MS
-from loadmanager.nightly.trusted import trusted
+from loadmanager.nightly.trusted import filled, trusted
 
 NAME = "imbalance"
 ABOUT = (
     "How even was the load over the brokers? Of their mean usages in five minutes. A broker whose "
-    "usage came from a sensor that lied is left out meanwhile."
+    "usage came from a sensor that lied is left out meanwhile, and one that was drained until it "
+    "has bundles again."
 )
 COLUMNS: Columns = {
     "bucket": (WHOLE, "when the five minutes began"),
@@ -47,8 +49,9 @@ COLUMNS: Columns = {
 def table(day: Day) -> list[Row]:
     """A row for five minutes."""
     steps: dict[int, list[Row]] = {}
-    for step in trusted(day):
-        if not step["lied"]:
+    for step in filled(trusted(day)):
+        empty = step["bundles_max"] == 0 and step["last_ts"] >= day.drained.get(step["broker"], inf)
+        if not step["lied"] and not empty:
             steps.setdefault(step["bucket"], []).append(step)
     return [_row(bucket, steps[bucket]) for bucket in sorted(steps)]
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from loadmanager.engine.history.tenures import Handover, changes, pause_ms
+from loadmanager.engine.moves.move import Author
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import (
@@ -32,8 +33,8 @@ NAME = "moves"
 ABOUT = (
     "What did each move do? A move belongs to the cycle of the leader that ordered it by the life "
     "of the bundle that it ended. A move was worth it when the imbalance fell by more than 0.5 "
-    "points and a twentieth; moves off brokers that stopped or were lost are not judged, and moves "
-    "within the same five minutes share their verdict."
+    "points and a twentieth; moves off brokers that stopped, were drained or were lost are not "
+    "judged, and moves within the same five minutes share their verdict."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "when the destination had the bundle, by its clock, corrected"),
@@ -51,6 +52,7 @@ COLUMNS: Columns = {
     "move": (TEXT, "the id of the leader's move"),
     "epoch": (WHOLE, "the leader's term"),
     "cycle": (WHOLE, "the leader's cycle"),
+    "author": (TEXT, "who wanted it: cycle, operator, drain or merge; empty: no record tells"),
     "clients_closed": (WHOLE, "producers and consumers that the source had"),
 }
 STEPS = 2
@@ -70,7 +72,10 @@ def table(day: Day) -> list[Row]:
             continue
         if change.before.broker != change.after.broker:
             ts = round(acquired - day.corrections.get(change.after.broker, 0.0))
-            rows.append(_row(change, ts, day) | _verdict(change, ts, imbalance) | orders.of(change))
+            row = _row(change, ts, day) | _verdict(change, ts, imbalance) | orders.of(change)
+            if row["author"] not in (None, Author.CYCLE.value):
+                row["worth_it"] = None  # it was to be, whatever it did to the balance
+            rows.append(row)
     return sorted(rows, key=lambda row: (row["ts"], row["bundle"]))
 
 
@@ -134,6 +139,7 @@ class _Orders:
             "epoch": row.get("epoch"),
             "cycle": row.get("cycle"),
             "clients_closed": row.get("clientsClosed"),
+            "author": row.get("author"),
         }
 
 

@@ -19,6 +19,7 @@ from loadmanager.nightly.day import (
     Row,
     busiest_hour,
     command,
+    is_busy,
     many,
     namespace_of,
     over,
@@ -202,6 +203,8 @@ def commands(
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Namespaces with much traffic, and too few bundles or badly placed boundaries."""
+    if not is_busy(day):
+        return []
     findings, hours = [], day.facts.namespaces_by_hour
     for row in rows:
         if row.share < SHARE_MIN:

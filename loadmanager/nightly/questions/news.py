@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
 
 from loadmanager.engine.history.forecast import changed
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
+    YES_NO,
     Columns,
     Day,
     Finding,
     Row,
+    clock,
     command,
     listed,
     many,
     mib,
+    namespace_of,
+    over,
+    size,
 )
 
 NAME = "news"
 ABOUT = (
     "What is new? Traffic that at least doubled or halved, of what carried a hundredth of all "
-    "traffic at least. Namespaces are compared by the hours that both days have, which must be "
-    "three, topics and bundles by their means while they were recorded; before 0 it was not there, "
-    "or not recorded."
+    "traffic at least, and namespaces whose messages became half as large again. Namespaces are "
+    "compared by the hours that both days have, which must be three, topics and bundles by their "
+    "means while they were recorded; before 0 it was not there, or not recorded. What a namespace "
+    "had a week before at the same hours is usual, such as a weekend's rest."
 )
 COLUMNS: Columns = {
     "since": (
@@ -37,27 +44,47 @@ COLUMNS: Columns = {
     "throughput_before": (NUMBER, "bytes/s in and out then"),
     "throughput_now": (NUMBER, "bytes/s in and out now"),
     "factor": (NUMBER, "now over then; empty: it is new"),
+    "rate_before": (NUMBER, "of a namespace: messages/s in and out then; empty: not known"),
+    "rate_now": (NUMBER, "of a namespace: messages/s in and out now"),
+    "usual": (
+        YES_NO,
+        "of a namespace: whether it was so a week before at the same hours; empty: not known",
+    ),
 }
 FACTOR, SHARE_MIN = 2.0, 0.01
 ROWS_MAX = 1_000
 HOURS_MIN = 3
 """Of a day that has just begun, an hour is there in part."""
 YESTERDAY = "the day before"
-SPANS = {YESTERDAY: 1, "a week before": 7}
+WEEK, WEEK_DAYS = "a week before", 7
 LATE, LATE_HOURS = "the day before, of the last six hours", 6
 """What doubled in the afternoon has not doubled over the day, nor by the next one."""
 TABLES = {"topic": "hot_topics", "bundle": "hot_bundles"}
+LARGER, SAME_RATE = 1.5, 1.25
+"""Messages of another size by the first factor, at a rate that changed by less than the second."""
+ALONE_SHARE, ALONE_MAX = 0.1, 3
+"""A namespace that grew to this part of all traffic has a card of its own; so many of them have."""
+
+
+class _Load(NamedTuple):
+    """What a namespace carried."""
+
+    throughput: float = 0.0
+    rate: float = 0.0
+
+
+Loads = Mapping[str, _Load]
 
 
 def table(day: Day) -> list[Row]:
     """A row for each change, those since the day before first."""
-    rows: list[Row] = []
-    for since, days in SPANS.items():
-        rows += _changes(since, "namespace", *_namespaces(day, days))
-        if days == 1:
-            names = {row["name"] for row in rows}
-            late = _changes(LATE, "namespace", *_namespaces(day, days, LATE_HOURS))
-            rows += [row for row in late if row["name"] not in names]
+    whole = _of_namespaces(YESTERDAY, day, 1)
+    names = {row["name"] for row in whole}
+    late = [row for row in _of_namespaces(LATE, day, 1, LATE_HOURS) if row["name"] not in names]
+    rows = whole + late
+    for since, days in ((YESTERDAY, 1), (WEEK, WEEK_DAYS)):
+        if since == WEEK:
+            rows += _of_namespaces(WEEK, day, WEEK_DAYS)
         for kind, name in TABLES.items():
             columns = [kind, "throughput_mean"]
             before = {
@@ -69,21 +96,64 @@ def table(day: Day) -> list[Row]:
     return rows
 
 
-def _namespaces(day: Day, days: int, last: int = 24) -> tuple[dict[str, float], dict[str, float]]:
-    """Namespace → mean bytes/s then and now, of the `last` hours that both days have."""
+def _of_namespaces(since: str, day: Day, days: int, last: int = 24) -> list[Row]:
+    """Namespaces that changed since the day `days` before."""
+    before, now = _namespaces(day, days, last)
+    if not before:
+        return []
+    rows = _changes(since, "namespace", *(_throughputs(loads) for loads in (before, now)))
+    if since == LATE:  # of a whole day, that began with the old ones, it would be a mean
+        names = {row["name"] for row in rows}
+        rows += [
+            _change(since, "namespace", name, before[name].throughput, now[name].throughput)
+            for name in sorted(before.keys() & now.keys() - names)
+            if _other_size(before[name], now[name])
+            and now[name].throughput >= SHARE_MIN * sum(_throughputs(now).values())
+        ]
+    week, today = (None, None) if days == WEEK_DAYS else _namespaces(day, WEEK_DAYS, last)
+    for row in rows:
+        name = row["name"]
+        then, is_ = before.get(name, _Load()), now.get(name, _Load())
+        row["rate_before"], row["rate_now"] = then.rate or None, is_.rate
+        if week and today:
+            changed_too = _throughputs(week).get(name, 0.0), _throughputs(today).get(name, 0.0)
+            low, high = min(changed_too), max(changed_too)
+            row["usual"] = high < FACTOR * low
+    return rows
+
+
+def _throughputs(loads: Loads) -> dict[str, float]:
+    return {name: load.throughput for name, load in loads.items()}
+
+
+def _other_size(before: _Load, now: _Load) -> bool:
+    """Whether as many messages as before are of another size."""
+    if min(*before, *now) <= 0:
+        return False
+    rate = now.rate / before.rate
+    size_ = now.throughput / before.throughput / rate
+    return max(rate, 1 / rate) < SAME_RATE and max(size_, 1 / size_) >= LARGER
+
+
+def _namespaces(day: Day, days: int, last: int = 24) -> tuple[Loads, Loads]:
+    """Namespace → its mean load then and now, of the `last` hours that both days have."""
     back = days * 24
     then = [row for row in day.past("hourly", days=days, only=True) if row["kind"] == "namespace"]
     now = [row for row in day.answer("hourly") if row["kind"] == "namespace"]
     hours = {row["hour_ts"] // HOUR_MS + back for row in then}
     hours &= {row["hour_ts"] // HOUR_MS for row in now}
     hours = set(sorted(hours)[-last:])
-    sums_of: tuple[dict[str, float], dict[str, float]] = {}, {}
+    sums_of: tuple[dict[str, _Load], dict[str, _Load]] = {}, {}
     if len(hours) < HOURS_MIN:
         return sums_of
     for rows, shift, sums in ((then, back, sums_of[0]), (now, 0, sums_of[1])):
         for row in rows:
             if row["hour_ts"] // HOUR_MS + shift in hours:
-                sums[row["name"]] = sums.get(row["name"], 0.0) + row["value"] / len(hours)
+                so_far = sums.get(row["name"], _Load())
+                sums[row["name"]] = _Load(
+                    so_far.throughput + row["value"] / len(hours),
+                    so_far.rate + (row.get("rate") or 0.0) / len(hours),
+                )
     return sums_of
 
 
@@ -91,39 +161,157 @@ def _changes(since: str, kind: str, before: dict[str, float], now: dict[str, flo
     if not before:
         return []
     return [
-        {
-            "since": since,
-            "kind": kind,
-            "name": name,
-            "throughput_before": was,
-            "throughput_now": is_,
-            "factor": is_ / was if was > 0 else None,
-        }
+        _change(since, kind, name, was, is_)
         for name, was, is_ in changed(before, now, factor=FACTOR, share_min=SHARE_MIN)
     ][:ROWS_MAX]
 
 
-def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """Namespaces that changed since the day before, on one card."""
+def _change(since: str, kind: str, name: str, was: float, is_: float) -> Row:
+    return {
+        "since": since,
+        "kind": kind,
+        "name": name,
+        "throughput_before": was,
+        "throughput_now": is_,
+        "factor": is_ / was if was > 0 else None,
+        "rate_before": None,
+        "rate_now": None,
+        "usual": None,
+    }
+
+
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Namespaces that changed since the day before, if that is not usual of this day of the week:
+    a card for those whose messages are larger, one for each that grew to much of all traffic, and
+    one for all others. These not from a workday to a weekend or back where no week before tells
+    what is usual.
+    """
     namespaces = [row for row in rows if row.kind == "namespace" and row.since in (YESTERDAY, LATE)]
-    if not namespaces:
-        return []
-    changes = [
-        f"{row.name} ({mib(row.throughput_before)} → {mib(row.throughput_now)}"
-        f"{', in the last six hours' if row.since == LATE else ''})"
-        for row in namespaces
+    sizes = [row for row in namespaces if _other_size(*_loads(row))]
+    changes = [row for row in namespaces if row not in sizes and not row.usual and _factor(row)]
+    everything = (
+        sum(row["value"] for row in day.answer("hourly") if row["kind"] == "namespace") / 24
+    )
+    alone = [
+        row
+        for row in changes
+        if row.throughput_now > row.throughput_before
+        and row.throughput_now >= ALONE_SHARE * everything
+    ][:ALONE_MAX]
+    others = [
+        row
+        for row in changes
+        if row not in alone and not (row.usual is None and _rests(day) != _rests(day, 1))
     ]
-    return [
-        Finding(
-            importance=30,
-            question=NAME,
-            title=f"{many(len(namespaces), 'namespace')} doubled, halved, came or went since the "
-            "day before",
-            text=f"{listed(changes, 5)}, at the same hours.",
-            advice="Ask whose traffic that is.",
-            numbers={"changes": len(namespaces)},
-            where=namespaces[0].name,
-            plot="bundles",
-            commands=command("loadmanager admin topics list", namespaces[0].name),
-        )
+    cards = [_grew(row, day) for row in alone]
+    return cards + ([_larger(sizes)] if sizes else []) + ([_several(others)] if others else [])
+
+
+def _rests(day: Day, days_before: int = 0) -> bool:
+    """Whether it is a Saturday or a Sunday."""
+    return date.fromisoformat(day.date).weekday() - days_before in (-1, 5, 6)
+
+
+def _loads(row: Any) -> tuple[_Load, _Load]:
+    return (
+        _Load(row.throughput_before, row.rate_before or 0.0),
+        _Load(row.throughput_now, row.rate_now or 0.0),
+    )
+
+
+def _factor(row: Any) -> bool:
+    return bool(row.factor is None or row.factor >= FACTOR or row.factor <= 1 / FACTOR)
+
+
+def _traffic(row: Any) -> str:
+    late = ", in the last six hours" if row.since == LATE else ""
+    return f"{mib(row.throughput_before)} → {mib(row.throughput_now)}{late}"
+
+
+def _grew(row: Any, day: Day) -> Finding:
+    """A card for a namespace that carries much, and much more than the day before."""
+    begun_ms = _begun_ms(row.name, day)
+    much = (
+        "is new" if row.factor is None else f"had {row.factor:.1f} times the day before's traffic"
+    )
+    since = "" if begun_ms is None else f", since {clock(begun_ms)}"
+    rate = ""
+    if row.rate_before:
+        rate = f" It sent {row.rate_now / row.rate_before:.1f} times as many messages."
+    bundles = [
+        each["bundle"]
+        for each in day.answers.get("hot_bundles", ())
+        if namespace_of(each["bundle"]) == row.name
     ]
+    return Finding(
+        importance=36,
+        question=NAME,
+        title=f"{row.name} {much}",
+        text=f"{_traffic(row)}, at the same hours{since}.{rate}",
+        advice="Ask whose traffic that is. A limit keeps it from hurting its neighbours.",
+        numbers={"factor": row.factor, "throughput": row.throughput_now},
+        at_ms=begun_ms,
+        where=row.name,
+        plot="bundles",
+        commands=command("loadmanager admin topics list", row.name)
+        + command("loadmanager admin limits set", row.name, " publishRate --messages 1000"),
+        explains=[f"growth of {row.name}", *(f"bundle {bundle}" for bundle in bundles)],
+    )
+
+
+def _begun_ms(name: str, day: Day) -> int | None:
+    """The first hour from which on a namespace had twice what it had a day before."""
+    before = {
+        row["hour_ts"] // HOUR_MS + 24: row["value"]
+        for row in day.past("hourly", days=1, only=True)
+        if (row["kind"], row["name"]) == ("namespace", name)
+    }
+    begun_ms: int | None = None
+    for row in day.answer("hourly"):
+        if (row["kind"], row["name"]) == ("namespace", name):
+            was = before.get(row["hour_ts"] // HOUR_MS, 0.0)
+            if row["value"] < FACTOR * was:
+                begun_ms = None
+            elif begun_ms is None:
+                begun_ms = row["hour_ts"]
+    return begun_ms
+
+
+def _larger(rows: Sequence[Any]) -> Finding:
+    """A card for namespaces whose messages are of another size, at the same rate."""
+    texts, worst = [], rows[0]
+    for row in rows:
+        before, now = ((each.throughput / each.rate) for each in _loads(row))
+        texts.append(f"{row.name}: {size(before)} → {size(now)} a message ({_traffic(row)})")
+    before, now = ((each.throughput / each.rate) for each in _loads(worst))
+    way = (
+        f"{now / before:.1f} times larger" if now > before else f"{before / now:.1f} times smaller"
+    )
+    return Finding(
+        importance=31,
+        question=NAME,
+        title=f"Messages of {listed([row.name for row in rows])} are {way} than the day before",
+        text=f"{listed(texts, 5)}. The rate of messages stayed as it was.",
+        advice="Ask who deployed a producer: compression or another format of its messages would "
+        "change this.",
+        numbers={"namespaces": len(rows), "factor": over(now, before)},
+        where=worst.name,
+        plot="bundles",
+        commands=command("loadmanager admin topics list", worst.name),
+        explains=[f"growth of {row.name}" for row in rows],
+    )
+
+
+def _several(rows: Sequence[Any]) -> Finding:
+    changes = [f"{row.name} ({_traffic(row)})" for row in rows]
+    return Finding(
+        importance=30,
+        question=NAME,
+        title=f"{many(len(rows), 'namespace')} doubled, halved, came or went since the day before",
+        text=f"{listed(changes, 5)}, at the same hours.",
+        advice="Ask whose traffic that is.",
+        numbers={"changes": len(rows)},
+        where=rows[0].name,
+        plot="bundles",
+        commands=command("loadmanager admin topics list", rows[0].name),
+    )

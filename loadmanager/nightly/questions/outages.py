@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from loadmanager.engine.history.outages import RESTART_MS_MIN, Outage, Silence, outages, silences
+from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -49,7 +52,14 @@ COLUMNS: Columns = {
 }
 HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
-TOGETHER_MS = 300_000
+TOGETHER_MS, AT_ONCE_MS = 300_000, 60_000
+"""Brokers that fall silent, or that are lost, within this time have one cause."""
+WHOLE_HOW = {
+    "crash": "crashed",
+    "session lost": "lost their sessions",
+    "stop": "stopped in order",
+    "silent": "recorded nothing",
+}
 STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
 
 
@@ -63,7 +73,54 @@ def gaps(day: Day) -> list[Silence]:
         for broker, steps in by_broker(day.facts.brokers).items()
     }
     times = [ts for steps in spans.values() for step in steps for ts in step[:2]]
-    return silences(spans, min(times), max(times)) if times else []
+    if not times:
+        return []
+    begun = {
+        (step["broker"], step["first_ts"]): step["begun"]
+        for step in day.facts.brokers
+        if step["begun"] is not None
+    }
+    intervals = {broker: max(step[2] for step in steps) for broker, steps in spans.items()}
+    signs = _signs(day)
+    return [
+        _until_its_last(silence, signs, begun, intervals[silence.broker])
+        for silence in silences(spans, min(times), max(times))
+    ]
+
+
+def _until_its_last(
+    silence: Silence,
+    signs: Mapping[str, Sequence[int]],
+    begun: Mapping[tuple[str, int], int],
+    interval_ms: int,
+) -> Silence:
+    """The same from the broker's last record of any kind on: it was there until then."""
+    if silence.last_ms is None:
+        return silence
+    end_ms = silence.last_ms + interval_ms
+    if silence.back_ms is not None:
+        end_ms = min(end_ms, begun.get((silence.broker, silence.back_ms), silence.back_ms))
+    of_broker = signs.get(silence.broker, ())
+    return replace(silence, last_ms=_last_sign(of_broker, silence.last_ms, end_ms))
+
+
+def _signs(day: Day) -> dict[str, list[int]]:
+    """Broker → when it recorded a step of a bundle or a decision, in order. Without the loss of a
+    bundle, which a broker that was paused finds out later.
+    """
+    signs: dict[str, list[int]] = {}
+    for step in day.facts.steps:
+        if step.cause != LifeCause.LOSS.value:
+            signs.setdefault(step.broker, []).append(step.ts)
+    for term in day.facts.terms:
+        signs.setdefault(term["broker"], []).append(term["last_ts"])
+    return {broker: sorted(times) for broker, times in signs.items()}
+
+
+def _last_sign(signs: Sequence[int], last_ms: int, end_ms: int) -> int:
+    """The last of these before `end_ms`; at least `last_ms`."""
+    place = bisect_left(signs, end_ms)
+    return max(last_ms, signs[place - 1]) if place else last_ms
 
 
 def table(day: Day) -> list[Row]:
@@ -75,12 +132,12 @@ def _restarts(day: Day) -> list[Silence]:
     """When a broker was not there, however briefly: the first sample of a process stands for the
     time since its start only.
     """
-    restarts = []
+    restarts, signs = [], _signs(day)
     for broker, steps in by_broker(day.facts.brokers).items():
         pauses = [(pause["ts"], pause["begun"]) for step in steps for pause in step["pauses"]]
         pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
         restarts += [
-            Silence(broker, last_ms, back_ms)
+            Silence(broker, _last_sign(signs.get(broker, ()), last_ms, back_ms), back_ms)
             for last_ms, back_ms in sorted(pauses)
             if back_ms - last_ms > RESTART_MS_MIN
         ]
@@ -122,17 +179,123 @@ def _row(outage: Outage) -> Row:
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Crashes and lost sessions; stops only as a remark. Brokers that were silent at one time have
-    one card.
+    one card, and so have all brokers when none was there.
     """
+    whole = _whole_stops(rows, day)
+    of_whole = {id(row) for group in whole for row in group}
+    rows = [row for row in rows if id(row) not in of_whole]
+    return [_whole_stop(group, day) for group in whole] + _of_single(rows, day)
+
+
+def _whole_stops(rows: Sequence[Any], day: Day) -> list[list[Any]]:
+    """Outages of all brokers that were there, at one time."""
+    joined = {
+        broker: steps[0]["first_ts"] for broker, steps in by_broker(day.facts.brokers).items()
+    }
     groups: list[list[Any]] = []
-    for row in sorted((row for row in rows if row.how == "silent"), key=lambda row: row.ts):
-        if groups and row.ts - groups[-1][0].ts <= TOGETHER_MS:
+    used: set[int] = set()
+    for row in rows:
+        away = {
+            other.broker: other
+            for other in rows
+            if id(other) not in used and other.ts <= row.ts < (other.back_ts or day.end_ms)
+        }
+        there = {broker for broker, first_ts in joined.items() if first_ts <= row.ts}
+        lost = any(other.how != "silent" for other in away.values())
+        if len(there) > 1 and lost and there <= away.keys():
+            groups.append(list(away.values()))
+            used.update(map(id, away.values()))
+    return groups
+
+
+def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
+    """A card for a time in which no broker was there."""
+    begun_ms = max(row.ts for row in rows)
+    back = [row.back_ts for row in rows if row.back_ts]
+    until_ms = min(back) if back else day.end_ms
+    lasted = lasting((until_ms - begun_ms) / 3_600_000)
+    how: dict[str, int] = {}
+    for row in rows:
+        how[WHOLE_HOW[row.how]] = how.get(WHOLE_HOW[row.how], 0) + 1
+    ways = ", ".join(f"{number} {way}" for way, number in sorted(how.items()))
+    again = f"The first was back at {clock(until_ms)}" if back else "None came back"
+    if back:
+        again += f", the last at {clock(max(back))}" if len(back) == len(rows) else ""
+    longest = max((row.unowned_s_max or 0.0 for row in rows), default=0.0)
+    unowned = f", for up to {lasting(longest / 3600)}" if longest else ""
+    stopped = all(row.how == "stop" for row in rows)
+    advice = (
+        "Nothing, if that was meant; brokers that are drained and restarted one by one keep "
+        "serving."
+        if stopped
+        else "Look at what they share: power, network, hosts, the metadata store. Their logs say "
+        "what they saw last."
+    )
+    return Finding(
+        importance=90 if stopped else 97,
+        question=NAME,
+        title=f"The whole cluster was down at {clock(begun_ms)} for {lasted}",
+        text=f"All {len(rows)} brokers were away: {ways}. "
+        f"{many(sum(row.bundles for row in rows), 'bundle')} had no owner{unowned}: nobody could "
+        f"publish or consume. {again}.",
+        advice=advice,
+        numbers={"brokers": len(rows), "bundles": sum(row.bundles for row in rows)},
+        at_ms=begun_ms,
+        until_ms=until_ms,
+        where=listed([row.broker for row in rows]),
+        plot="timeline",
+        commands=["loadmanager admin brokers list"],
+        explains=[f"outage {row.broker} {row.ts}" for row in rows],
+    )
+
+
+def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Cards for outages of some brokers; those that went the same way at one time have one."""
+    findings = []
+    for how, within_ms in (("crash", AT_ONCE_MS), ("session lost", AT_ONCE_MS), ("stop", -1)):
+        groups = _together([row for row in rows if row.how == how], within_ms)
+        findings += [_several(each, day) if each[1:] else _finding(each[0], day) for each in groups]
+    silent = _together([row for row in rows if row.how == "silent"], TOGETHER_MS)
+    return findings + [
+        _silent(each, day) if each[1:] else _finding(each[0], day) for each in silent
+    ]
+
+
+def _together(rows: Sequence[Any], within_ms: int) -> list[list[Any]]:
+    """Groups that begin within this time of their first."""
+    groups: list[list[Any]] = []
+    for row in sorted(rows, key=lambda row: row.ts):
+        if groups and row.ts - groups[-1][0].ts <= within_ms:
             groups[-1].append(row)
         else:
             groups.append([row])
-    alone = [group[0] for group in groups if len(group) == 1]
-    findings = [_finding(row, day) for row in rows if row.how != "silent" or row in alone]
-    return findings + [_silent(group, day) for group in groups if len(group) > 1]
+    return groups
+
+
+def _several(rows: Sequence[Any], day: Day) -> Finding:
+    """A card for brokers that were lost at one time."""
+    worst = max(rows, key=lambda row: (row.bundle_minutes, row.broker))
+    single, minutes = _finding(worst, day), sum(row.bundle_minutes for row in rows)
+    names, bundles = [row.broker for row in rows], sum(row.bundles for row in rows)
+    crashed = rows[0].how == "crash"
+    title = f"{len(rows)} brokers {'crashed' if crashed else 'lost their sessions'} at "
+    title += clock(min(row.ts for row in rows))
+    back = [row.back_ts for row in rows if row.back_ts]
+    return replace(
+        single,
+        importance=(87 if crashed else 82) + 8 * minutes / (minutes + 10)
+        if bundles
+        else single.importance,
+        title=title + (f": {many(bundles, 'bundle')} without an owner" if bundles else ""),
+        text=f"{listed(names, 5)}, within a minute. Of the worst, {worst.broker}: {single.text}",
+        advice="Look at what they share: power, network, hosts, the metadata store. "
+        + single.advice,
+        numbers={"brokers": len(rows), "bundles": bundles, "bundleMinutes": minutes},
+        at_ms=min(row.ts for row in rows),
+        until_ms=max(back) if len(back) == len(rows) else day.end_ms,
+        where=listed(names),
+        explains=[f"outage {row.broker} {row.ts}" for row in rows],
+    )
 
 
 def _silent(rows: Sequence[Any], day: Day) -> Finding:

@@ -15,6 +15,7 @@ from loadmanager.nightly.day import (
     Day,
     Finding,
     Row,
+    clock,
     hours,
     lasting,
     listed,
@@ -40,7 +41,10 @@ COLUMNS: Columns = {
     "delivered_bytes_per_s": (NUMBER, "mean bytes/s that it let through"),
     "delivered_over_configured": (
         NUMBER,
-        "of the scarcer of messages and bytes, in intervals for most of which somebody was held",
+        (
+            "of the scarcer of messages and bytes, in the middle one of the intervals for most of "
+            "which somebody was held; empty: fewer than three"
+        ),
     ),
     "hours_held": (NUMBER, "hours in which it held somebody"),
     "held_share": (NUMBER, "these, of the recorded time"),
@@ -51,8 +55,14 @@ COLUMNS: Columns = {
     "held_first_ts": (WHOLE, "the first record in which it held somebody"),
     "held_last_ts": (WHOLE, "the last one"),
 }
-JUDGED_HOURS_MIN = 0.1
-"""A limit that held for less is not called inaccurate: its first interval may be short."""
+JUDGED_HOURS_MIN, JUDGED_MIN = 0.1, 3
+"""A limit that held for less, or in fewer intervals, is not called inaccurate: in the first
+interval at a broker it may have been there for a moment only.
+"""
+CLIENT_HOURS_MIN = 1.0
+"""A limit is told for which clients waited for so long in sum, however long the day is."""
+WAIT_S_MIN = 0.1
+"""Shorter waits, on the mean, hurt nobody, however many there are."""
 
 
 def table(day: Day) -> list[Row]:
@@ -62,8 +72,8 @@ def table(day: Day) -> list[Row]:
     rows = [
         {
             **{name: row[name] for name in COLUMNS if name in row},
-            "delivered_over_configured": over(row["let_through"] or 0.0, row["mostly_held_ms"] or 0)
-            if row["let_through"] is not None
+            "delivered_over_configured": row["let_through"]
+            if row["mostly_held"] >= JUDGED_MIN
             else None,
             "hours_held": hours(row["held_ms"]),
             "held_share": over(row["held_ms"], row["interval_ms"]) or 0.0,
@@ -87,21 +97,31 @@ def _configured(row: Any) -> str:
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """Limits that hold a client most of the time, and limits whose delivered rate differs from the
-    configured rate.
+    """Limits that held clients for long, those for which clients waited longest first, and limits
+    whose delivered rate differs from the configured rate.
     """
     limits: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         limits.setdefault((row.level, row.limit), []).append(row)
     findings = []
     for of_limit in limits.values():
-        suffering = [row for row in of_limit if row.held_share >= SUFFERING_SHARE]
-        if suffering:
+        if suffering := _suffering_rows(of_limit):
             findings.append(_suffering(suffering))
         wrong = [row for row in of_limit if _inaccurate(row)]
         if wrong:
             findings.append(_wrong(wrong))
     return findings
+
+
+def _suffering_rows(of_limit: Sequence[Any]) -> list[Any]:
+    """The rows of a limit that hold somebody most of the time; or all that hold anybody, where
+    their clients waited for long together.
+    """
+    waited_s = sum(row.waited_s or 0.0 for row in of_limit)
+    times = sum(row.times_held or 0 for row in of_limit)
+    if waited_s / 3600 >= CLIENT_HOURS_MIN and waited_s >= WAIT_S_MIN * times:
+        return [row for row in of_limit if row.held_share > 0]
+    return [row for row in of_limit if row.held_share >= SUFFERING_SHARE]
 
 
 def _inaccurate(row: Any) -> bool:
@@ -121,29 +141,46 @@ def _named(rows: Sequence[Any]) -> str:
 def _suffering(rows: Sequence[Any]) -> Finding:
     """One card for a limit, with the sum over the brokers that enforce it."""
     worst = rows[0]
-    waited, hours = sum(row.waited_s for row in rows), max(row.hours_held for row in rows)
-    waiting = sum(row.queue_length_max for row in rows)
+    waited_h = sum(row.waited_s or 0.0 for row in rows) / 3600
+    spent = max(row.hours_held for row in rows)
+    waiting = sum(row.queue_length_max or 0 for row in rows)
     on = f" On {listed([row.broker for row in rows])}, the worst first." if len(rows) > 1 else ""
+    times = sum(row.times_held or 0 for row in rows)
+    each = f", {3600 * waited_h / times:,.1f} s each" if times else ""
+    title = words.held_back(_named(rows), worst.held_share, "the time")
+    if worst.held_share < SUFFERING_SHARE:
+        title = f"{_named(rows)} held clients back for {_client_hours(waited_h)}"
+    most = worst.held_share if worst.held_share >= SUFFERING_SHARE else 0.0
+    first, last = (
+        min((row.held_first_ts for row in rows if row.held_first_ts is not None), default=None),
+        max((row.held_last_ts for row in rows if row.held_last_ts is not None), default=None),
+    )
+    at_once = f", up to {many(waiting, 'client')} at a time" if waiting else ""
+    when = "" if first is None or last is None else f", from {clock(first)} to {clock(last)}"
     return Finding(
-        importance=60 + 19 * worst.held_share,
+        importance=60 + 19 * max(most, waited_h / (waited_h + 8)),
         question=NAME,
-        title=words.held_back(_named(rows), worst.held_share, "the time"),
+        title=title,
         text=f"The {worst.level} limit is {_configured(worst)}"
-        f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(hours)} "
-        f"and waited {waited:,.0f} s in sum, up to {many(waiting, 'client')} at a time.{on}",
+        f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(spent)} "
+        f"and waited {_client_hours(waited_h)} in sum{each}{at_once}{when}.{on}",
         advice=words.held_advice(worst.level),
         numbers={
             "heldShare": worst.held_share,
-            "hoursHeld": hours,
-            "waitedS": waited,
+            "hoursHeld": spent,
+            "waitedS": 3600 * waited_h,
             "brokers": len(rows),
         },
-        at_ms=worst.held_first_ts,
-        until_ms=worst.held_last_ts,
+        at_ms=first,
+        until_ms=last,
         where=worst.limit,
         plot="limits",
         commands=["loadmanager admin limits list"],
     )
+
+
+def _client_hours(value_h: float) -> str:
+    return f"{value_h:,.1f} client-hours"
 
 
 def _wrong(rows: Sequence[Any]) -> Finding:

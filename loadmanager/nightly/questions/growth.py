@@ -1,0 +1,111 @@
+"""Which namespaces grow a little every day?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import correlation, fmean, linear_regression
+from typing import Any
+
+from loadmanager.kit.units import DAY_MS
+from loadmanager.nightly.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    command,
+    listed,
+    many,
+    mib,
+)
+
+NAME = "growth"
+ABOUT = (
+    "Which namespaces grow a little every day? A line through the logarithms of the daily means of "
+    "up to 28 days: what grows by at least 2 % a day, at such a pace that the line explains four "
+    "fifths of what the days differ by. Less than eight days, a weekend among them, tell nothing; "
+    "neither does a namespace with less than a hundredth of all traffic."
+)
+COLUMNS: Columns = {
+    "namespace": (TEXT, "the namespace"),
+    "days": (WHOLE, "days of history"),
+    "growth_per_day": (NUMBER, "growth from day to day, as a fraction"),
+    "fit": (NUMBER, "the part of the days' differences that the line explains"),
+    "first": (NUMBER, "mean bytes/s in and out on the first of these days"),
+    "last": (NUMBER, "the same on this day"),
+    "doubled_in_days": (NUMBER, "until it is twice as much, at this pace"),
+}
+DAYS_MIN = 8
+"""A whole week, and a day to compare with the same one a week before."""
+HOURS_MIN = 12
+GROWTH_MIN, FIT_MIN, SHARE_MIN = 0.02, 0.8, 0.01
+"""A single step explains three quarters of the differences at most."""
+
+
+def table(day: Day) -> list[Row]:
+    """A row for each namespace that grows."""
+    hours: dict[str, dict[int, list[float]]] = {}
+    for row in day.past("hourly") + day.answer("hourly"):
+        if row["kind"] == "namespace":
+            of_day = hours.setdefault(row["name"], {}).setdefault(row["hour_ts"] // DAY_MS, [])
+            of_day.append(row["value"])
+    today = day.start_ms // DAY_MS
+    everything = sum(fmean(days[today]) for days in hours.values() if today in days)
+    rows = []
+    for name, days in hours.items():
+        means = {
+            number: mean
+            for number, values in sorted(days.items())
+            if len(values) >= HOURS_MIN and (mean := fmean(values)) > 0
+        }
+        if today in means and len(means) >= DAYS_MIN and means[today] >= SHARE_MIN * everything:
+            row = _row(name, means)
+            if row["growth_per_day"] >= GROWTH_MIN and row["fit"] >= FIT_MIN:
+                rows.append(row)
+    return sorted(rows, key=lambda row: (-row["growth_per_day"] * row["last"], row["namespace"]))
+
+
+def _row(name: str, means: dict[int, float]) -> Row:
+    numbers, logs = list(means), [math.log(mean) for mean in means.values()]
+    flat = max(logs) == min(logs)
+    slope = 0.0 if flat else linear_regression(numbers, logs).slope
+    growth = math.expm1(slope)
+    return {
+        "namespace": name,
+        "days": len(means),
+        "growth_per_day": growth,
+        "fit": 0.0 if flat else correlation(numbers, logs) ** 2,
+        "first": means[numbers[0]],
+        "last": means[numbers[-1]],
+        "doubled_in_days": math.log(2) / slope if slope > 0 else None,
+    }
+
+
+def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
+    """One card for all of them."""
+    if not rows:
+        return []
+    worst = rows[0]
+    texts = [
+        f"{row.namespace} by {row.growth_per_day:.1%} a day for {many(row.days, 'day')} "
+        f"({mib(row.first)} → {mib(row.last)}), twice as much in {row.doubled_in_days:.0f} days"
+        for row in rows
+    ]
+    more = f", and so do {len(rows) - 1} more namespaces" if len(rows) > 1 else ""
+    return [
+        Finding(
+            importance=37,
+            question=NAME,
+            title=f"{worst.namespace} grows by {worst.growth_per_day:.1%} a day{more}",
+            text=f"{listed(texts, 5)}.",
+            advice="Ask its owner whether that is meant: clients that connect again and again, or "
+            "messages that are sent twice, look like this.",
+            numbers={"growthPerDay": worst.growth_per_day, "days": worst.days},
+            where=worst.namespace,
+            plot="bundles",
+            commands=command("loadmanager admin topics list", worst.namespace),
+        )
+    ]
