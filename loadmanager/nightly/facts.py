@@ -32,6 +32,10 @@ BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
 OF_TWINS = " of another one; a record that two segments have counts twice, in every table"
 """What decisions about splits name as their strategy."""
+BREAKER, USAGE_MODEL = "CircuitBreaker", "UsageModel"
+"""Decisions that name no shedder as their strategy: those of a daemon's circuit breaker, and doubts
+about sensors.
+"""
 STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
 MOVES_MAX = 100_000
@@ -249,14 +253,23 @@ class Facts:
         """The leaders' records of the moves that they made."""
         records = self.ingest.records("decision").where(F.col("action") == "move")
         names = ("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source")
-        more = ("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life")
+        more = ("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life", "why")
         moves = rows_of(records.select(*names, *more).limit(MOVES_MAX))
         return sorted(moves, key=lambda row: (row["ts"], row["move"] or ""))
 
     @cached_property
+    def breaker_stops(self) -> list[dict[str, Any]]:
+        """When the circuit breaker of a daemon beside a Pulsar stopped moves, and why."""
+        opened = (F.col("action") == "skip") & (F.col("strategy") == BREAKER)
+        records = self.ingest.records("decision").where(opened)
+        stops = rows_of(records.select("ts", "broker", "reason").limit(MOVES_MAX))
+        return sorted(stops, key=lambda row: (row["ts"], row["broker"]))
+
+    @cached_property
     def terms(self) -> list[dict[str, Any]]:
         """The leaders' terms that recorded a decision, with their last shedders."""
-        sheds = F.col("action").isin("unload", "skip") & ~F.col("strategy").isin(*SPLITTERS)
+        others = (*SPLITTERS, BREAKER, USAGE_MODEL)
+        sheds = F.col("action").isin("unload", "skip") & ~F.col("strategy").isin(*others)
         terms = (
             self.ingest.records("decision")
             .groupBy("epoch", "broker")

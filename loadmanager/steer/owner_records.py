@@ -182,15 +182,16 @@ class OwnerRecords:
     ) -> None:
         """It ends at its owner. When it was free is not known but for a split."""
         after = BundleState.FREE if cause is LifeCause.SPLIT else BundleState.RELEASING
-        self._step(broker, bundle, BundleState.OWNED, after, cause, reason, destination=to)
+        states = BundleState.OWNED, after
+        self._step(broker, bundle, states, cause=cause, reason=reason, destination=to)
 
     def _own(
         self, broker: str, bundle: str, cause: LifeCause, reason: str, parent: str | None
     ) -> None:
         self._owners[bundle] = broker
         self._lost.discard(bundle)
-        before, after = BundleState.FREE, BundleState.OWNED
-        self._step(broker, bundle, before, after, cause, reason, parent=parent)
+        states = BundleState.FREE, BundleState.OWNED
+        self._step(broker, bundle, states, cause=cause, reason=reason, parent=parent)
         for gone, left in self._left.items():
             if bundle in left.unowned:
                 left.unowned.discard(bundle)
@@ -202,10 +203,9 @@ class OwnerRecords:
         self,
         broker: str,
         bundle: str,
-        before: BundleState,
-        after: BundleState,
+        states: tuple[BundleState, BundleState],
+        *,
         cause: LifeCause,
-        reason: str,
         **more: Any,
     ) -> None:
         self.append(
@@ -213,10 +213,9 @@ class OwnerRecords:
                 ts=self.clock.now_ms(),
                 broker=broker,
                 bundle=bundle,
-                before=before.value,
-                after=after.value,
+                before=states[0].value,
+                after=states[1].value,
                 cause=cause.value,
-                reason=reason,
                 **more,
             )
         )
@@ -240,8 +239,8 @@ def _parents(gained: Collection[str], lost: Collection[str]) -> dict[str, str]:
     """Bundle → the lost one of which it is a part."""
     by_namespace: dict[str, list[tuple[BundleRange, str]]] = {}
     for bundle in lost:
-        namespace, span = split_bundle_name(bundle)
-        by_namespace.setdefault(namespace, []).append((BundleRange.parse(span), bundle))
+        namespace, text = split_bundle_name(bundle)
+        by_namespace.setdefault(namespace, []).append((BundleRange.parse(text), bundle))
     parents = {}
     for bundle in gained if by_namespace else ():
         namespace, text = split_bundle_name(bundle)

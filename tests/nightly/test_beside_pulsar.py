@@ -65,19 +65,23 @@ async def test_a_day_beside_a_pulsar(tmp_path: Path, capsys: pytest.CaptureFixtu
             await _minute(daemon, minute)
         moved = len(daemon.pulsar.moved)
         opened = daemon.work.hold.breaker.opened
-        async with history_of("test", tmp_path, daemon.clock) as history:
-            history.append(*daemon.history.records)
+    async with history_of("test", tmp_path, daemon.clock) as history:
+        history.append(*daemon.history.records)  # also of moves whose clients were waited for
     assert moved > 3
     assert opened == 2
     date = day_of(before)
 
+    capsys.readouterr()
     assert main(["replay", str(tmp_path / "history"), "--exact", "--json"]) == 0
     exact: dict[str, Any] = json.loads(capsys.readouterr().out)[date]
     assert exact["cycles"] == exact["same"] > 30
     assert exact["moves"] == exact["reproduced"] > 3
 
     assert main(["replay", str(tmp_path / "history"), "--date", date, "--json"]) == 0
-    assert "AvgShedder" not in capsys.readouterr().out
+    was = json.loads(capsys.readouterr().out)[0]
+    (lived,) = was["days"]
+    assert was["tried"] == "(as it was)"
+    assert sum(event["kind"] == "dies" for event in lived["events"]) == 1
 
     assert analyze(tmp_path, date=date) == 0
     told = report(tmp_path, date, "test")
@@ -86,7 +90,7 @@ async def test_a_day_beside_a_pulsar(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert outages[killed]["how"] == "crash"
     moves = told["tables"]["moves"]["rows"]
     assert sum(row["move"] is not None for row in moves) == moved
-    print([ (f["title"], f["text"]) for f in told["findings"]])
     titles = " ".join(finding["title"] for finding in told["findings"])
     assert f"{killed} crashed" in titles
-    assert "circuit breaker" in titles
+    assert "the circuit breaker stopped moves 2 times" in titles
+    assert f"1 of {moved + 1} moves failed" in titles
