@@ -32,7 +32,7 @@ REPORTED = "its broker reports it"
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LastRead:
     """A broker, as it was last read."""
 
     bundles: frozenset[str]
@@ -46,7 +46,7 @@ class _Left:
     """A broker that left the list."""
 
     at_ms: int
-    seen: _Seen
+    last: _LastRead
     unowned: set[str]
     """Of its bundles, those that nobody owns yet."""
 
@@ -63,7 +63,7 @@ class OwnerRecords:
     """Takes records."""
     open_moves: Callable[[], Iterable[Move]]
     """The daemon's own moves, which have not ended."""
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _last_read: dict[str, _LastRead] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     """Bundle → the broker that had it last, also of one that is lost."""
     _lost: set[str] = field(default_factory=set)
@@ -74,8 +74,8 @@ class OwnerRecords:
 
     def looked(self) -> None:
         """All brokers were read: those that did not answer lose what others report."""
-        self._silent |= self.picture.registered & (self._seen.keys() - self.picture.answering)
-        present = sum(len(seen.bundles) for seen in self._seen.values())
+        self._silent |= self.picture.registered & (self._last_read.keys() - self.picture.answering)
+        present = sum(len(last.bundles) for last in self._last_read.values())
         if len(self._lost) > present + FORGOTTEN_MIN:  # deleted, say
             for bundle in self._lost:
                 del self._owners[bundle]
@@ -86,9 +86,9 @@ class OwnerRecords:
         if report is None:
             self._gone(broker)
             return
-        before, after = self._seen.get(broker), frozenset(report.bundles)
+        before, after = self._last_read.get(broker), frozenset(report.bundles)
         started_ms = int(report.start_timestamp)
-        self._seen[broker] = _Seen(after, started_ms, report.broker_version_string)
+        self._last_read[broker] = _LastRead(after, started_ms, report.broker_version_string)
         was_silent = broker in self._silent
         self._silent.discard(broker)
         if before is None:
@@ -122,9 +122,9 @@ class OwnerRecords:
         """A broker was read for the first time, or again after it had left the list."""
         left = self._left.pop(broker, None)
         if left is not None:
-            same = None if not started_ms else started_ms == left.seen.started_ms
+            same = None if not started_ms else started_ms == left.last.started_ms
             took_ms = self.clock.now_ms() - left.at_ms
-            self._member(broker, "back", left.seen, took_ms=took_ms, same_process=same)
+            self._member(broker, "back", left.last, took_ms=took_ms, same_process=same)
         for bundle in sorted(bundles):
             if bundle in self._owners:
                 self._acquired(broker, bundle, None)
@@ -133,20 +133,20 @@ class OwnerRecords:
 
     def _gone(self, broker: str) -> None:
         """A broker left the list. One that answered until then stopped in order."""
-        seen = self._seen.pop(broker, None)
-        if seen is None:
+        last = self._last_read.pop(broker, None)
+        if last is None:
             return
         stopped = broker not in self._silent
         self._silent.discard(broker)
-        mine = {name for name in seen.bundles if self._owners.get(name) == broker} - self._lost
+        mine = {name for name in last.bundles if self._owners.get(name) == broker} - self._lost
         for bundle in sorted(mine) if stopped else ():
             self._give_up(broker, bundle, LifeCause.STOP, "its broker left the list of brokers")
         self._lost |= mine
-        self._left[broker] = _Left(self.clock.now_ms(), seen, set(mine))
+        self._left[broker] = _Left(self.clock.now_ms(), last, set(mine))
         if len(self._left) > LEFT_MAX:
             del self._left[next(iter(self._left))]
         how = "stopped" if stopped else "lost"
-        self._member(broker, "left", seen, how=how, bundles=len(mine))
+        self._member(broker, "left", last, how=how, bundles=len(mine))
 
     def _acquired(self, broker: str, bundle: str, parent: str | None) -> None:
         before = self._owners.get(bundle)
@@ -155,7 +155,7 @@ class OwnerRecords:
         if before is None or bundle in self._lost:
             cause = LifeCause.LOOKUP if parent is None else LifeCause.SPLIT
             self._own(broker, bundle, cause, REPORTED, parent)
-        elif before in self._silent or before not in self._seen:
+        elif before in self._silent or before not in self._last_read:
             self._own(broker, bundle, LifeCause.LOOKUP, REPORTED, None)
         else:
             self._hand_over(bundle, before, broker, *self._why(bundle))
@@ -197,7 +197,7 @@ class OwnerRecords:
                 left.unowned.discard(bundle)
                 if not left.unowned:
                     took_ms = self.clock.now_ms() - left.at_ms
-                    self._member(gone, "placed", left.seen, took_ms=took_ms)
+                    self._member(gone, "placed", left.last, took_ms=took_ms)
 
     def _step(
         self,
@@ -220,16 +220,16 @@ class OwnerRecords:
             )
         )
 
-    def _member(self, broker: str, event: str, seen: _Seen, **more: Any) -> None:
-        fields = {"bundles": len(seen.bundles), **more}
+    def _member(self, broker: str, event: str, last: _LastRead, **more: Any) -> None:
+        fields = {"bundles": len(last.bundles), **more}
         self.append(
             MemberChange(
                 ts=self.clock.now_ms(),
                 broker=self.cluster,
                 of=broker,
                 event=event,
-                version=seen.version,
-                started_at=seen.started_ms or None,
+                version=last.version,
+                started_at=last.started_ms or None,
                 **fields,
             )
         )

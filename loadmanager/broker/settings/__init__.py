@@ -13,6 +13,7 @@ from loadmanager.broker.settings.access import access_problems
 from loadmanager.broker.settings.protections import ProtectionSettings, missing_protections
 from loadmanager.broker.settings.tls import tls_problems
 from loadmanager.broker.topics.access import AccessSettings
+from loadmanager.engine.load.price import PriceSettings
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
@@ -63,6 +64,7 @@ LEAVES: tuple[type, ...] = (
     IgnoredSettings,
     OtherManagerSettings,
     HistorySettings,
+    PriceSettings,
 )
 """Every component's settings, in the order of config/broker.conf."""
 
