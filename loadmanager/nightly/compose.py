@@ -41,11 +41,13 @@ def analyze(
     spark_settings: dict[str, str],
     late: bool,
     quiet: bool,
+    records_days: int = 0,
 ) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before Spark starts. `configured`: the
-    options of the command line that `strategies` come from.
+    options of the command line that `strategies` come from. Of days so much older than `date`, the
+    records are deleted; 0: of none.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
@@ -58,8 +60,9 @@ def analyze(
                 job = Job(
                     spark, source, days, settings=strategies, configured=configured, quiet=quiet
                 )
-                outcomes = [_catch_up(job, day) for day in dates[:-1]]
-                return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
+                outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date)]
+                days.forget_old(date, records_days)
+                return [outcome for outcome in outcomes if outcome is not None]
     except (Py4JNetworkError, ConnectionError) as error:
         raise OperationalError(
             f"Spark's Java process does not answer ({first_line(error)}): was it killed, or did "

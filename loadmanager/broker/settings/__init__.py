@@ -20,7 +20,7 @@ from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
 from loadmanager.kit.files.properties import read_properties
-from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.history.settings import AnalysisSettings, HistorySettings
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.security.settings import (
@@ -64,6 +64,7 @@ LEAVES: tuple[type, ...] = (
     IgnoredSettings,
     OtherManagerSettings,
     HistorySettings,
+    AnalysisSettings,
     PriceSettings,
 )
 """Every component's settings, in the order of config/broker.conf."""
