@@ -102,20 +102,18 @@ class AnalysedDays:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return _Manifest([])
 
-    def begin(self, date: str) -> None:
-        """Say that what is stored of a day is not whole, until `remember`."""
-        self._commit(date, self.segments(date), {}, complete=False)
-
-    def remember(self, date: str, segments: Set[ListedSegment], rows: dict[str, int]) -> None:
-        """The day is whole: store which segments it was made from, and how many records of each
-        kind there are. Segments of earlier runs that are gone stay.
+    def remember(
+        self,
+        date: str,
+        segments: Set[ListedSegment],
+        rows: dict[str, int],
+        *,
+        complete: bool = True,
+    ) -> None:
+        """Store which segments a day was made from, how many records of each kind there are, and
+        whether what is stored of it is whole. Segments of earlier runs that are gone stay.
         """
         listed = segments | _gone(self.segments(date), segments)
-        self._commit(date, listed, rows, complete=True)
-
-    def _commit(
-        self, date: str, listed: Set[ListedSegment], rows: dict[str, int], *, complete: bool
-    ) -> None:
         document = {"complete": complete, "seen": sorted(listed), "rows": rows}
         self.write(_manifest(date), json.dumps(document, indent=1))
 

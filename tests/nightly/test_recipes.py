@@ -72,7 +72,7 @@ def test_a_killed_run_leaves_a_day_that_is_not_whole(tmp_path: Path) -> None:
     segment = ("broker_load", "b0-1-1.jsonl", 7)
     days.remember(history.DATE, {segment}, {"broker_load": 3})
     assert json.loads(manifest.read_text())["complete"] is True
-    days.begin(history.DATE)
+    days.remember(history.DATE, set(), {}, complete=False)
     assert json.loads(manifest.read_text())["complete"] is False
     assert days.segments(history.DATE) == {segment}
     days.remember(history.DATE, {segment}, {"broker_load": 3})
@@ -87,7 +87,7 @@ def test_a_day_that_is_not_whole_is_late(tmp_path: Path) -> None:
     days, next_day = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER), "2026-11-21"
     days.remember(history.DATE, source.segments(history.CLUSTER, history.DATE), {})
     assert days.late(next_day, source) == []
-    days.begin(history.DATE)
+    days.remember(history.DATE, set(), {}, complete=False)
     assert days.late(next_day, source) == [history.DATE]
 
 
