@@ -572,6 +572,17 @@ def _parameter(param: click.Parameter, context: click.Context) -> str:
 # History
 
 
+OF_A_DAEMON = (
+    "A daemon beside a Pulsar cluster (`loadmanager fleet`) writes all kinds but `throttle` and "
+    "`topic_load`, which Pulsar's load reports do not have. `broker` is the broker of Pulsar in "
+    "loads and steps of ownership, and the cluster's name in its configuration in all others. Its "
+    "`ownership` records say what it saw: `Owned` when a broker reports a bundle or a move has "
+    "ended, `Releasing` when the owner before gave it up, both at that time and without `life` and "
+    "`pauseMs`, because how long a bundle had no owner cannot be seen from beside. A broker that "
+    "does not answer has no record of an end."
+)
+
+
 def history() -> str:
     """Every kind of record with its fields."""
     blocks = []
@@ -587,6 +598,7 @@ def history() -> str:
         "`replay` read it. One JSON object a line. Every record has `kind`, `ts` (milliseconds "
         "since the epoch), `broker` (who recorded it) and `v` (the version of the schema, now "
         f"{records.VERSION}). {' '.join(module[-1].split())}",
+        wrapped(OF_A_DAEMON),
         *blocks,
     )
 

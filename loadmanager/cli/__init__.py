@@ -37,6 +37,7 @@ COMMANDS = {
     "decide": "Say what a strategy would do with recorded load reports, and why.",
     "replay": "Try strategies on the same days, and compare them.",
     "what-if": "Say what recorded days would have been with other brokers or other traffic.",
+    "bill": "Say what each tenant used of the brokers in each month, and what that cost.",
     "tournament": "Try many settings on recorded days, rank them, and recommend what is clearly "
     "better.",
     "tokens": "Make and check keys and tokens.",

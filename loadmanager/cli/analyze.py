@@ -18,6 +18,7 @@ from loadmanager.cli.options import URL, Command, config
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.history.settings import AnalysisSettings
 from loadmanager.kit.private_files import UMASK
 from loadmanager.kit.text import printable
 
@@ -87,7 +88,8 @@ def command(
 ) -> int:
     """Write the nightly report over the recorded history: in this process, or on Spark."""
     day = _date(date)
-    strategies = settings.KEYS.load(config, overrides).leaf(StrategySettings)
+    configured = settings.KEYS.load(config, overrides)
+    strategies = configured.leaf(StrategySettings)
     try:
         from loadmanager.nightly.compose import analyze
     except ImportError as error:
@@ -104,6 +106,7 @@ def command(
         configured=_configured(config, overrides),
         spark_settings=dict(map(_pair, spark_settings)),
         late=not no_late,
+        records_days=configured.leaf(AnalysisSettings).records_days,
         **options,
     )
     if not any(outcome.date == day for outcome in outcomes):

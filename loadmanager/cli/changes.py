@@ -61,7 +61,8 @@ def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--price",
             type=Finite(0),
             metavar="AMOUNT",
-            help="what a broker costs an hour, to say what all cost a day",
+            help="what a broker costs an hour, to say what all cost a day; default: "
+            "loadManagerBrokerHourPrice",
         ),
     ]
     for option in reversed(options):

@@ -15,12 +15,21 @@ from loadmanager.cli.changes import change_options
 from loadmanager.cli.options import URL, Command, config, tell_left_out
 from loadmanager.cli.recorded import RecordedDay, recorded, tried_settings
 from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.engine.load.price import PriceSettings
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.settings import Settings
 from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.days import DayOfLoad
 from loadmanager.lab.measures import WARM_UP_MINUTES, measure
-from loadmanager.lab.what_if import HIGHEST_PERCENTILE, WhatIf, WhatIfOutcome, fewest, outcome
+from loadmanager.lab.what_if import (
+    HIGHEST_PERCENTILE,
+    WhatIf,
+    WhatIfOutcome,
+    fewest,
+    nobody_knows,
+    outcome,
+)
 
 EXAMPLES = """examples:
   loadmanager what-if data/history --date 2026-11-20 --without 10.0.0.5:8080
@@ -29,7 +38,8 @@ EXAMPLES = """examples:
   loadmanager what-if data/history --add 1 --try BalancedShedder+BalancedPlacement --json
 
 The recorded settings decide, those of --config and --set where the history has none, or those of
---try. `loadmanager admin what-if` asks the same of the last hour of a running cluster.
+--try. Without --price, loadManagerBrokerHourPrice is the price.
+`loadmanager admin what-if` asks the same of the last hour of a running cluster.
 """
 LEGEND = f"""The first row is the replay of what was there, the second that of the change, which
 comes after {WARM_UP_MINUTES} minutes; with the fewest brokers it was so from the beginning.
@@ -71,6 +81,7 @@ def command(
     brokers would have been enough.
     """
     base = settings.KEYS.load(config, overrides)
+    price = price_in(base) if price is None else price
     tell_left_out()
     others = tried_settings(base, tried, history) if tried is not None else None
     wanted = wanted_change(with_fewest=fewest, **change)
@@ -86,6 +97,11 @@ def command(
             show(*answer.shown(date, price))
         show(LEGEND.splitlines())
     return 0
+
+
+def price_in(configured: Settings) -> float | None:
+    """What a broker costs an hour by these settings; None: they do not say."""
+    return configured.leaf(PriceSettings).broker_hour or None
 
 
 def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
@@ -118,8 +134,13 @@ class WhatIfAnswer:
         self._calibration = Calibration(
             measure(recording.modelled), self.was.measures, recording.fit.error
         )
-        self._with_fewest = with_fewest and not self._calibration.far_off
+        self._lived = outcome(recording.modelled)
+        self._with_fewest = with_fewest and not self._far_off
         self.fewest = fewest(recording.day, change, play) if self._with_fewest else None
+
+    @property
+    def _far_off(self) -> bool:
+        return nobody_knows(self._calibration, self._lived, self.was)
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:
         """For people."""
@@ -130,8 +151,12 @@ class WhatIfAnswer:
         yield list(self._sentences(price))
 
     def _sentences(self, price: float | None) -> Iterator[str]:
-        if self._calibration.far_off:
+        if self._far_off:
             yield FAR_OFF
+            yield (
+                f"the most used broker was at {self._lived.highest:.0f} % by the model, and at "
+                f"{self.was.highest:.0f} % in the replay"
+            )
             yield self._calibration.text()
             return
         yield _verdict(self.changed)
@@ -161,11 +186,11 @@ class WhatIfAnswer:
             "fewest": None if self.fewest is None else self._of(self.fewest[1], price),
             "modelError": self._calibration.error,
             "off": self._calibration.off,
-            "farOff": self._calibration.far_off,
+            "farOff": self._far_off,
         }
 
     def _of(self, each: WhatIfOutcome, price: float | None) -> dict[str, Any]:
-        enough = None if self._calibration.far_off else each.enough
+        enough = None if self._far_off else each.enough
         document: dict[str, Any] = {**asdict(each), "enough": enough}
         if price is not None:
             document["cost_a_day"] = each.brokers * price * HOURS_OF_A_DAY

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from loadmanager.kit.errors import BadInputError
+from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, Swing
 from loadmanager.lab.measures import HOT, WARM_UP_MINUTES, Measures, Minute, measure
 
@@ -19,6 +20,9 @@ BROKERS_TIMES_MAX = 8
 """The search for enough brokers ends at so many times as many as there are."""
 HIGHEST_PERCENTILE = 95.0
 """Brokers are enough if in so many percent of the minutes none was above 85 %."""
+
+POINTS_OFF_MAX = 10.0
+"""Where the model, or the most used broker of a replay, is farther off, nothing is enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,14 @@ def outcome(minutes: Sequence[Minute]) -> WhatIfOutcome:
         undone=sum(float(np.maximum(minute.usage - 1, 0).sum()) for minute in after),
         measures=measure(minutes),
     )
+
+
+def nobody_knows(calibration: Calibration, lived: WhatIfOutcome, replayed: WhatIfOutcome) -> bool:
+    """Whether a day does not tell if brokers are enough: the model of its load is far off, or the
+    replay of it as it was. `lived`: the day as it was, by the model.
+    """
+    most_off = abs(replayed.highest - lived.highest)
+    return calibration.far_off or max(most_off, 100 * calibration.error) > POINTS_OFF_MAX
 
 
 def fewest(

@@ -16,8 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadmanager.kit.errors import BadInputError, OperationalError
-from loadmanager.kit.history.layout import OPEN, cluster_folder, partition, stem_of
+from loadmanager.kit.history.layout import (
+    OPEN,
+    cluster_folder,
+    day_of,
+    day_start_ms,
+    partition,
+    stem_of,
+)
 from loadmanager.kit.history.source import HistorySource, ListedSegment, spark_url
+from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.engine import StoredTable
 
 LATE_DAYS = 3
@@ -32,6 +40,8 @@ class _Manifest(msgspec.Struct):
     """What is known of a day's segments."""
 
     seen: list[ListedSegment]
+    complete: bool = True
+    """False while a run writes the day, and after one that was killed meanwhile."""
 
 
 class AnalysedDays:
@@ -67,7 +77,7 @@ class AnalysedDays:
                 late += [day] if analysed and day > min(analysed) else []
                 continue
             before, present = self.segments(day), source.segments(self.cluster, day)
-            if not _changed(before, present):
+            if not _changed(before, present) and self._manifest_of(day).complete:
                 continue
             if gone := gone_count(before, present):
                 print(
@@ -81,19 +91,43 @@ class AnalysedDays:
 
     def segments(self, date: str) -> set[ListedSegment]:
         """The segments that earlier runs analysed; none if nobody can tell any more."""
+        return set(self._manifest_of(date).seen)
+
+    def _manifest_of(self, date: str) -> _Manifest:
         path = f"{self._root}/{_manifest(date)}"
         if not self.files.exists(path):
-            return set()
+            return _Manifest([])
         with self.files.open(path, "rb") as file:
             try:
-                return set(msgspec.json.decode(file.read(), type=_Manifest).seen)
+                return msgspec.json.decode(file.read(), type=_Manifest)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                return set()
+                return _Manifest([])
 
-    def remember(self, date: str, segments: Set[ListedSegment], rows: dict[str, int]) -> None:
-        """Store which segments the day was made from; those of earlier runs that are gone stay."""
+    def remember(
+        self,
+        date: str,
+        segments: Set[ListedSegment],
+        rows: dict[str, int],
+        *,
+        complete: bool = True,
+    ) -> None:
+        """Store which segments a day was made from, how many records of each kind there are, and
+        whether what is stored of it is whole. Segments of earlier runs that are gone stay.
+        """
         listed = segments | _gone(self.segments(date), segments)
-        self.write(_manifest(date), json.dumps({"seen": sorted(listed), "rows": rows}, indent=1))
+        document = {"complete": complete, "seen": sorted(listed), "rows": rows}
+        self.write(_manifest(date), json.dumps(document, indent=1))
+
+    def forget_old(self, date: str, days_max: int) -> None:
+        """Delete the records and sums of days so long before `date`; 0: of none. Tables, reports
+        and manifests stay.
+        """
+        if not days_max:
+            return
+        oldest = day_of(day_start_ms(date) - days_max * DAY_MS)
+        for folder in self.files.glob(f"{self._root}/*/kind=*/date=*"):
+            if folder.rpartition("date=")[2] < oldest:
+                self._remove(folder)
 
     def write(self, name: str, text: str) -> str:
         """Write a file, all or nothing; returns where it is."""

@@ -51,11 +51,13 @@ def analyze(
     spark_settings: dict[str, str],
     late: bool,
     quiet: bool,
+    records_days: int = 0,
 ) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before anything starts. `configured`:
-    the options of the command line that `strategies` come from.
+    the options of the command line that `strategies` come from. Of days so much older than `date`,
+    the records are deleted; 0: of none.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
@@ -68,8 +70,9 @@ def analyze(
         on_spark = bool(master or spark_settings or SUBMITTED & os.environ.keys())
         with _engine(largest, master, spark_settings, on_spark=on_spark) as engine:
             job = Job(engine, source, days, settings=strategies, configured=configured, quiet=quiet)
-            outcomes = [_catch_up(job, day) for day in dates[:-1]]
-            return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
+            outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date)]
+            days.forget_old(date, records_days)
+            return [outcome for outcome in outcomes if outcome is not None]
 
 
 @contextmanager

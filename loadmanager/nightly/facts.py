@@ -31,6 +31,10 @@ BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
 OF_TWINS = " of another one; a record that two segments have counts twice, in every table"
 """What decisions about splits name as their strategy."""
+BREAKER, USAGE_MODEL = "CircuitBreaker", "UsageModel"
+"""Decisions that name no shedder as their strategy: those of a daemon's circuit breaker, and doubts
+about sensors.
+"""
 STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
 MOVES_MAX = CHANGES_MAX = 100_000
@@ -41,7 +45,7 @@ STEP = (
 )
 MOVE = (
     *("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source"),
-    *("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life"),
+    *("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life", "why"),
 )
 DELIVERED = "greatest({})".format(
     ", ".join(
@@ -288,10 +292,19 @@ class Facts:
         return sorted(moves, key=lambda row: (row["ts"], row["move"] or ""))
 
     @cached_property
+    def breaker_stops(self) -> list[dict[str, Any]]:
+        """When the circuit breaker of a daemon beside a Pulsar stopped moves, and why."""
+        stops = self._rows(
+            f"SELECT ts, broker, reason FROM {good('decision')} WHERE action = 'skip' "
+            f"AND strategy = '{BREAKER}' AND code = '{BREAKER}' LIMIT {MOVES_MAX}"
+        )
+        return sorted(stops, key=lambda row: (row["ts"], row["broker"]))
+
+    @cached_property
     def terms(self) -> list[dict[str, Any]]:
         """The leaders' terms that recorded a decision, with their last shedders."""
-        splits = ", ".join(f"'{name}'" for name in SPLITTERS)
-        sheds = f"action IN ('unload', 'skip') AND strategy NOT IN ({splits})"
+        others = ", ".join(f"'{name}'" for name in (*SPLITTERS, BREAKER, USAGE_MODEL))
+        sheds = f"action IN ('unload', 'skip') AND strategy NOT IN ({others})"
         terms = self._rows(
             "SELECT epoch, broker, min(ts) AS ts, max(ts) AS last_ts, "
             f"max_by(strategy, CASE WHEN {sheds} THEN ts END) AS strategy, "

@@ -216,6 +216,7 @@ class Job:
             listing = self._source.day(self.cluster, date)
             if not listing.segments and not listing.left_out:
                 return None
+            self._days.remember(date, set(), {}, complete=False)
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
                 ingest = Ingest(self._engine, self._source, self._days, date)
                 try:

@@ -32,6 +32,7 @@ from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.notices import Notices
 from loadmanager.steer.operating import FleetGoals, FleetOperations, FleetPlans, NoMerging
 from loadmanager.steer.outside import FleetOutside
+from loadmanager.steer.owner_records import OwnerRecords
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.recording import FleetRecorder
 from loadmanager.steer.rivals import Rivals
@@ -57,6 +58,7 @@ def build_fleet_work(
     built = _Built(cluster, outside, scope, steps)
     work = built.work()
     work.canary = built.canary(work)
+    work.owner_records = built.owner_records()
     if outside.tell is not None:
         work.notices = Notices(outside.tell)
     return work
@@ -242,6 +244,21 @@ class _Built:
             at_work=work.operations.goals.at_work,
             tell=outside.tell,
         )
+
+    def owner_records(self) -> OwnerRecords | None:
+        """What records owners, and brokers that come and go; None without a history."""
+        if self.outside.history is None:
+            return None
+        records = OwnerRecords(
+            cluster=self.cluster.name,
+            picture=self.picture,
+            clock=self.outside.clock,
+            append=self.recorder.append,
+            open_moves=self.moves.queue.open_moves,
+        )
+        self.picture.listeners.append(records.reported)
+        self.moves.on_end.append(records.ended)
+        return records
 
     def _operations(self, plans: FleetPlans, owners: OwnerTracker) -> FleetOperations:
         goals = FleetGoals(

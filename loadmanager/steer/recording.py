@@ -49,13 +49,13 @@ class FleetRecorder:
         self._cycle = cycle
         self.counts.on_plan(plan)
         now_ms = self.clock.now_ms()
-        self._append(*decisions(now_ms, self.cluster, plan, epoch=self.epoch, cycle=cycle))
+        self.append(*decisions(now_ms, self.cluster, plan, epoch=self.epoch, cycle=cycle))
 
     def moved(self, move: Move, life: int | None) -> None:
         """Record a move that has ended."""
         self.counts.on_move(move)
         now_ms = self.clock.now_ms()
-        self._append(
+        self.append(
             move_record(now_ms, self.cluster, move, epoch=self.epoch, cycle=self._cycle, life=life)
         )
 
@@ -67,7 +67,7 @@ class FleetRecorder:
         if since_ms is not None:
             interval_ms = max(1, min(now_ms - since_ms, 2 * interval_ms))
         self._read_ms[broker] = now_ms
-        self._append(
+        self.append(
             broker_load(
                 now_ms,
                 broker,
@@ -79,7 +79,8 @@ class FleetRecorder:
             *bundle_loads(now_ms, broker, report.last_stats, interval_ms=interval_ms),
         )
 
-    def _append(self, *records: Any) -> None:
+    def append(self, *records: Any) -> None:
+        """Record these, if there is a history."""
         if self.history is not None:
             self.history.append(*records)
 

@@ -26,6 +26,7 @@ from loadmanager.steer.findings import LOOK_S as FINDINGS_S
 from loadmanager.steer.findings import FleetFindings
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.notices import Notices
+from loadmanager.steer.owner_records import OwnerRecords
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.recording import FleetRecorder
 from loadmanager.steer.settings import ACT, APPROVE, OBSERVE, FleetSettings
@@ -63,6 +64,8 @@ class FleetWork:
     """What is wrong in the cluster."""
     canary: Canary | None = field(default=None, init=False)
     """Measures what a move costs; None: nothing does."""
+    owner_records: OwnerRecords | None = field(default=None, init=False)
+    """Records owners, and brokers that come and go; None: there is no history."""
     notices: Notices | None = field(default=None, init=False)
     """What people are told; None: nobody is."""
     _hold_code: str | None = None
@@ -132,6 +135,8 @@ class FleetWork:
         """
         await self.load_manager.term.steps.run("write-note", self.note.write)
         await self.watching.read_brokers()
+        if self.owner_records is not None:
+            self.owner_records.looked()
         if not self._began and self.picture.answering:
             self.owners.begin()
             self._began = True

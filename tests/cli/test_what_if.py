@@ -67,6 +67,16 @@ def test_the_fewest_and_what_they_cost(root: Path, capsys: pytest.CaptureFixture
     assert "replayed with the settings that were in force" in "\n".join(lines)
 
 
+def test_the_price_may_be_a_setting(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of broker.conf; that of the command wins."""
+    file = root / "broker.conf"
+    file.write_text("loadManagerBrokerHourPrice=0.25\n")
+    for words, cost in (((), 2 * 24 * 0.25), (("--price", "1"), 2 * 24 * 1.0)):
+        answer = asked(root, "--times", "1.1", "--config", str(file), *words, capsys=capsys)
+        assert answer["changed"]["cost_a_day"] == cost
+    assert "cost_a_day" not in asked(root, "--times", "1.1", capsys=capsys)["changed"]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -9,10 +9,11 @@ import pytest
 
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError
+from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.days import DayEvent, DayOfLoad, DaySize, Kind, make_day
 from loadmanager.lab.measures import WARM_UP_MINUTES
-from loadmanager.lab.what_if import WhatIf, WhatIfOutcome, fewest, outcome
+from loadmanager.lab.what_if import WhatIf, WhatIfOutcome, fewest, nobody_knows, outcome
 
 SHAPE = DaySize(brokers=4, bundles=60, minutes=60, events=False)
 MADE = make_day(3, SHAPE)
@@ -97,3 +98,21 @@ def test_no_number_is_enough_for_a_bundle_that_is_too_much() -> None:
     few = make_day(3, DaySize(brokers=2, bundles=1, minutes=60, events=False))
     one = replace(few, carried=np.full((60, 1), 1e9, np.float32))
     assert fewest(one, WhatIf(), played) is None
+
+
+def test_when_nobody_knows_whether_brokers_are_enough() -> None:
+    """The spread is far off, the most used broker, or the model."""
+    was = played(DAY)
+
+    def unknown(highest: float = 0.0, spread: float = 0.0, error: float = 0.0) -> bool:
+        measures = replace(was.measures, spread=was.measures.spread + spread)
+        calibration = Calibration(was.measures, measures, error)
+        replayed = replace(was, highest=was.highest + highest, measures=measures)
+        return nobody_knows(calibration, was, replayed)
+
+    assert not unknown()
+    assert not unknown(highest=-9, error=0.09)
+    assert unknown(highest=-11)
+    assert unknown(highest=11)
+    assert unknown(error=0.11)
+    assert unknown(spread=was.measures.spread + 1)

@@ -282,12 +282,24 @@ def test_the_idle_part_of_a_lost_broker_is_lost_with_it() -> None:
 )
 def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     """A day without decisions is taken for one of ThresholdShedder, Pulsar's default."""
-    facts = SimpleNamespace(shedder=shedder, ingest=SimpleNamespace(history_url="history"))
+    facts = SimpleNamespace(
+        shedder=shedder,
+        ingest=SimpleNamespace(history_url="history"),
+        leader_moves=[],
+        breaker_stops=[],
+    )
     day: Any = SimpleNamespace(
         settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c", configured=""
     )
-    moved = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "leader", "ts": 0}
-    judged = {"gain": 0.0, "std_before": 0.1, "std_after": 0.1, "worth_it": False, "pause_ms": 1.0}
+    moved: dict[str, Any] = {
+        "bundle": "t/n/x",
+        "source": "b0",
+        "destination": "b1",
+        "reason": "leader",
+        "ts": 0,
+    }
+    moved |= {"author": "cycle", "took": None, "expected": None}
+    judged = {"gain": 0.0, "gap_before": 0.1, "gap_after": 0.1, "worth_it": False, "pause_ms": 1.0}
     (useless,) = moves.findings([SimpleNamespace(**moved, **judged, cause="leader")], day)
     step = {"bucket": 0, "min": 0.1, "max": 0.9, "mean": 0.5, "std": 0.4, "gini": 0.4}
     (uneven,) = imbalance.findings([SimpleNamespace(**step)], day)
@@ -322,3 +334,49 @@ def test_a_cluster_that_is_full_does_not_always_grow(growth: float, said: str) -
     (card,) = capacity.findings(rows, DAY)
     assert said in card.text
     assert card.advice.startswith("Plan for 6 brokers within 30 days: with them, a fifth below")
+
+
+def _judged_move(**more: Any) -> Any:
+    row = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "Gain", "ts": 0}
+    row |= {"cause": "leader", "author": "cycle", "pause_ms": None, "took": None, "expected": None}
+    row |= {"gain": 0.1, "gap_before": 0.3, "gap_after": 0.1, "worth_it": True}
+    return SimpleNamespace(**row | more)
+
+
+def _day_of_moves(**facts: Any) -> Any:
+    none = {"shedder": "BalancedShedder", "leader_moves": [], "breaker_stops": []}
+    return SimpleNamespace(facts=SimpleNamespace(**none | facts), answers={})
+
+
+def test_a_drain_is_nobodys_bad_move() -> None:
+    """Only moves that even the load out are judged."""
+    bad = {"worth_it": False, "gain": -0.1}
+    day = _day_of_moves()
+    assert moves.findings([_judged_move(author="drain", **bad)], day) == []
+    (useless,) = moves.findings([_judged_move(author=None, **bad)], day)
+    assert useless.title == "1 of 1 move did not help"
+
+
+def test_moves_tell_what_bundles_cost() -> None:
+    """Where they have their brokers to themselves; about as expected is not worth a word."""
+    day = _day_of_moves()
+    assert moves.findings([_judged_move(took=0.08, expected=0.1)] * 5, day) == []
+    rows = [_judged_move(took=0.02, expected=0.1)] * 5
+    (learned,) = moves.findings(rows, day)
+    assert learned.title == "moved bundles took 0.2 times what was expected of them"
+    assert moves.findings(rows[1:], day) == []
+
+
+def test_failed_moves_and_an_open_breaker_have_cards() -> None:
+    """However many moves were made."""
+    ended = {"ts": 60_000, "bundle": "t/n/x", "source": "b0", "destination": "b1"}
+    made = [ended | {"state": "done", "outcome": "moved"}] * 3
+    failed = [ended | {"state": "failed", "outcome": "b1 did not take it"}]
+    stops = [{"ts": 60_000, "broker": "c", "reason": "1 moves failed in a row"}]
+    told = moves.findings([], _day_of_moves(leader_moves=made + failed, breaker_stops=stops))
+    assert [finding.title for finding in told] == [
+        "1 of 4 moves failed",
+        "the circuit breaker stopped moves 1 time",
+    ]
+    assert "b1 did not take it" in told[0].text
+    assert "at 00:01, 1 moves failed in a row" in told[1].text

@@ -115,7 +115,7 @@ def test_the_planted_useless_move(analysed: Analysed) -> None:
         "b1",
         20.0,
     )
-    assert useful["gain"] == pytest.approx(math.sqrt(0.06))
+    assert (useful["gain"], useful["took"]) == (pytest.approx(0.3), pytest.approx(0.3))
     (useless,) = [row for row in rows.values() if row["bundle"] == history.MOVED_USELESS]
     assert (useless["worth_it"], useless["pause_ms"]) == (False, 2500.0)
     titles = [finding["title"] for finding in analysed.report["findings"]]

@@ -13,13 +13,14 @@ from loadmanager.broker.settings.access import access_problems
 from loadmanager.broker.settings.protections import ProtectionSettings, missing_protections
 from loadmanager.broker.settings.tls import tls_problems
 from loadmanager.broker.topics.access import AccessSettings
+from loadmanager.engine.load.price import PriceSettings
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
 from loadmanager.kit.files.properties import read_properties
-from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.history.settings import AnalysisSettings, HistorySettings
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.otlp.settings import OtlpSettings
@@ -65,6 +66,8 @@ LEAVES: tuple[type, ...] = (
     IgnoredSettings,
     OtherManagerSettings,
     HistorySettings,
+    AnalysisSettings,
+    PriceSettings,
 )
 """Every component's settings, in the order of config/broker.conf."""
 

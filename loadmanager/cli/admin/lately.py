@@ -17,6 +17,7 @@ from loadmanager.engine.history.archived import RESOURCES, TRAFFIC
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.settings import Settings
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab import candidates
 from loadmanager.lab.recorded import MINUTES_MIN, record
@@ -34,6 +35,7 @@ class Lately:
     """A time of a running cluster, and its settings."""
 
     day: RecordedDay
+    settings: Settings
     title: str
     notes: list[str]
     missing: dict[str, str]
@@ -57,13 +59,14 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
         title = f"an hour of the load at {clock(latest)}"
     loads = [load for at, look in there.items() for load in look.records(at, step_ms)]
     keys = admin.get(f"{V2}/brokers/configuration/runtime", Texts)
-    in_force = strategies_of(candidates.unweighted(settings.KEYS.parse(keys)))
+    of_cluster = settings.KEYS.parse(keys)
+    in_force = strategies_of(candidates.unweighted(of_cluster))
     try:
         recording = record(loads)
     except BadInputError as error:
         raise OperationalError(f"{title}: {error}") from None
     last = looks[moments[0]]
-    return Lately(RecordedDay(recording, in_force), title, [], last.missing)
+    return Lately(RecordedDay(recording, in_force), of_cluster, title, [], last.missing)
 
 
 def _between(begin_ms: int, end_ms: int) -> str:

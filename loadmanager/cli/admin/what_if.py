@@ -39,7 +39,7 @@ def what_if(
     The settings in force decide, in a simulator of the loads that the brokers recorded.
     """
     from loadmanager.cli.admin.lately import recorded_lately  # they take time
-    from loadmanager.cli.what_if import LEGEND, WhatIfAnswer, wanted_change
+    from loadmanager.cli.what_if import LEGEND, WhatIfAnswer, price_in, wanted_change
 
     wanted = wanted_change(with_fewest=fewest, **change)
     end_ms = now_ms() if until is None else until
@@ -47,6 +47,7 @@ def what_if(
     if begin_ms >= end_ms:
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     lately = recorded_lately(admin, begin_ms, end_ms)
+    price = price_in(lately.settings) if price is None else price
     answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest)
     shown = (*answer.shown(lately.title, price), LEGEND.splitlines(), *incomplete(lately.notes))
     return Output(answer.document(price), shown, missing=lately.missing)

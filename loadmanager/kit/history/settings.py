@@ -70,3 +70,16 @@ class HistorySettings:
         "0: no archive",
         minimum=0,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisSettings:
+    """How long `loadmanager analyze` keeps what it made."""
+
+    records_days: int = conf(
+        "loadManagerAnalysisRecordsMaxDays",
+        0,
+        "`analyze` deletes its records and sums of days that are older; tables and reports stay. "
+        "0: all stay",
+        minimum=0,
+    )

@@ -1,12 +1,16 @@
-"""What did each move of a bundle do: how long did clients wait, and was the cluster better balanced
-afterwards?
+"""What did each move of a bundle do: how long did clients wait, and were its two brokers nearer to
+each other afterwards?
+
+Each move is an experiment: its source and its destination change by one bundle, all other brokers
+do not. So it is judged by these two, whatever happens elsewhere; and where no other bundle came or
+left them meanwhile, what they lost and gained says what the bundle costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from loadmanager.engine.history.tenures import Handover, changes, pause_ms
@@ -28,13 +32,15 @@ from loadmanager.nightly.day import (
     step_of,
 )
 from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.trusted import trusted
 
 NAME = "moves"
 ABOUT = (
     "What did each move do? A move belongs to the cycle of the leader that ordered it by the life "
-    "of the bundle that it ended. A move was worth it when the imbalance fell by more than 0.5 "
-    "points and a twentieth; moves off brokers that stopped, were drained or were lost are not "
-    "judged, and moves within the same five minutes share their verdict."
+    "of the bundle that it ended. It was worth it when its source and its destination came nearer "
+    "to each other, by more than a point and a twentieth of their distance. Moves off brokers that "
+    "stopped, were drained or were lost, and moves that others than a cycle ordered, are not "
+    "judged; moves of one broker within a quarter of an hour share what came of it."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "when the destination had the bundle, by its clock, corrected"),
@@ -45,14 +51,19 @@ COLUMNS: Columns = {
     "cause": (TEXT, "leader, operator, stop, loss, lookup …"),
     "forced": (YES_NO, "whether its broker stopped or was lost: nobody chose this move"),
     "pause_ms": (NUMBER, "how long clients had no owner, in ms; empty: not known"),
-    "std_before": (NUMBER, "standard deviation of usage in the ten minutes before"),
-    "std_after": (NUMBER, "the same, five to fifteen minutes after"),
-    "gain": (NUMBER, "before minus after"),
+    "gap_before": (NUMBER, "usage of the source minus that of the destination, ten minutes before"),
+    "gap_after": (NUMBER, "the same, five to fifteen minutes after"),
+    "gain": (NUMBER, "how much nearer each came to the mean of both"),
     "worth_it": (YES_NO, "whether the gain is more than 0.5 points and a twentieth"),
+    "took": (
+        NUMBER,
+        "usage that the source lost and the destination gained, on the mean; empty: not alone",
+    ),
+    "expected": (NUMBER, "the same as the shedder expected it; empty: it does not say"),
+    "author": (TEXT, "who wanted it: cycle, operator, drain …; empty: not known"),
     "move": (TEXT, "the id of the leader's move"),
     "epoch": (WHOLE, "the leader's term"),
     "cycle": (WHOLE, "the leader's cycle"),
-    "author": (TEXT, "who wanted it: cycle, operator, drain or merge; empty: no record tells"),
     "clients_closed": (WHOLE, "producers and consumers that the source had"),
 }
 STEPS = 2
@@ -60,23 +71,72 @@ STEPS = 2
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
 LONG_PAUSE_MS = 1000
 LOST = "its broker was lost"
+CHOSEN = ("cycle", "plan", "goal")
+"""Authors of moves that even the load out."""
+LEARNED_MIN = 5
+"""Fewer moves do not say what bundles cost."""
+EXPECTED_MIN = 0.005
+AS_EXPECTED = 0.5
+"""Moves that took less than this part of what was expected, or so much more, are worth a word."""
+OUTCOME_MAX = 300
+"""Characters of an outcome or a reason."""
 
 
 def table(day: Day) -> list[Row]:
-    imbalance = {row["bucket"]: row["std"] for row in day.answer("imbalance")}
+    usages = _Usages(day)
     orders = _Orders(day.facts.leader_moves)
-    rows = []
+    handovers = []
     for change in changes(day.owners):
         acquired = change.after.since_ms
         if acquired is None or acquired < day.start_ms or change.after.parent is not None:
             continue
         if change.before.broker != change.after.broker:
             ts = round(acquired - day.corrections.get(change.after.broker, 0.0))
-            row = _row(change, ts, day) | _verdict(change, ts, imbalance) | orders.of(change)
-            if row["author"] not in (None, Author.CYCLE.value):
-                row["worth_it"] = None  # it was to be, whatever it did to the balance
-            rows.append(row)
+            handovers.append((change, ts))
+    busy = _busy(handovers)
+    rows = [
+        _row(change, ts, day) | orders.of(change) | _verdict(change, ts, usages, busy)
+        for change, ts in handovers
+    ]
+    for row in rows:
+        if row["author"] not in (None, Author.CYCLE.value):
+            row["worth_it"] = None  # it was to be, whatever it did to the balance
     return sorted(rows, key=lambda row: (row["ts"], row["bundle"]))
+
+
+def _busy(handovers: Sequence[tuple[Handover, int]]) -> dict[str, list[int]]:
+    """Broker → the five minutes in which bundles came or left."""
+    busy: dict[str, list[int]] = {}
+    for change, ts in handovers:
+        for broker in (change.before.broker, change.after.broker):
+            busy.setdefault(broker, []).append(step_of(ts))
+    return busy
+
+
+class _Usages:
+    """The usage of each broker, without what a sensor that lied made of it."""
+
+    def __init__(self, day: Day) -> None:
+        self._usage = {
+            (step["broker"], step["bucket"]): step["usage"]
+            for step in trusted(day)
+            if not step["lied"]
+        }
+
+    def around(self, broker: str, ts: int) -> tuple[float, float] | None:
+        """The mean before a move and after it; None: one of them is not recorded."""
+        step = step_of(ts)
+        spans = (range(-STEPS, 0), range(1, STEPS + 1))
+        parts = [
+            [
+                usage
+                for offset in offsets
+                if (usage := self._usage.get((broker, step + offset * BUCKET_MS))) is not None
+            ]
+            for offsets in spans
+        ]
+        before, after = parts
+        return (fmean(before), fmean(after)) if before and after else None
 
 
 def _row(change: Handover, ts: int, day: Day) -> Row:
@@ -94,24 +154,29 @@ def _row(change: Handover, ts: int, day: Day) -> Row:
     }
 
 
-def _verdict(change: Handover, ts: int, imbalance: dict[int, float]) -> Row:
-    step = step_of(ts)
+def _verdict(change: Handover, ts: int, usages: _Usages, busy: dict[str, list[int]]) -> Row:
+    source = usages.around(change.before.broker, ts)
+    destination = usages.around(change.after.broker, ts)
+    row: Row = dict.fromkeys(("gap_before", "gap_after", "gain", "worth_it", "took"))
+    if source is None or destination is None:
+        return row
+    gap_before, gap_after = source[0] - destination[0], source[1] - destination[1]
+    gain = (abs(gap_before) - abs(gap_after)) / 2
+    row |= {"gap_before": gap_before, "gap_after": gap_after, "gain": gain}
+    if not (change.before.stopped or change.before.lost):
+        row["worth_it"] = gain > max(GAIN_MIN, GAIN_SHARE_MIN * abs(gap_before) / 2)
+    if _alone(change, ts, busy):
+        row["took"] = (source[0] - source[1] + destination[1] - destination[0]) / 2
+    return row
 
-    def mean(offsets: range) -> float | None:
-        spreads = [imbalance.get(step + offset * BUCKET_MS) for offset in offsets]
-        values = [value for value in spreads if value is not None]
-        return fmean(values) if values else None
 
-    before, after = mean(range(-STEPS, 0)), mean(range(1, STEPS + 1))
-    gain = None if before is None or after is None else before - after
-    worth = None
-    if (
-        gain is not None
-        and before is not None
-        and not (change.before.stopped or change.before.lost)
-    ):
-        worth = gain > GAIN_MIN and gain > GAIN_SHARE_MIN * before
-    return {"std_before": before, "std_after": after, "gain": gain, "worth_it": worth}
+def _alone(change: Handover, ts: int, busy: dict[str, list[int]]) -> bool:
+    """Whether no other bundle came to or left its brokers while their usage was compared."""
+    step, reach = step_of(ts), STEPS * BUCKET_MS
+    return all(
+        sum(abs(other - step) <= reach for other in busy[broker]) == 1
+        for broker in (change.before.broker, change.after.broker)
+    )
 
 
 class _Orders:
@@ -140,7 +205,16 @@ class _Orders:
             "cycle": row.get("cycle"),
             "clients_closed": row.get("clientsClosed"),
             "author": row.get("author"),
+            "expected": _expected(dict(row.get("why") or ())),
         }
+
+
+def _expected(why: dict[str, str]) -> float | None:
+    """What the shedder expected the source to lose."""
+    try:
+        return float(why["usage"]) - float(why["usageAfter"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _advice(name: str | None) -> str:
@@ -157,25 +231,25 @@ def _advice(name: str | None) -> str:
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Moves of the leader that did not help, and long pauses of all moves."""
-    judged = [
-        row for row in rows if row.worth_it is not None and row.cause != LifeCause.OPERATOR.value
-    ]
+    """Moves of the leader that did not help, cost otherwise than expected or failed; what stopped
+    them; and long pauses of all moves.
+    """
+    judged = [row for row in rows if row.worth_it is not None and _chosen(row)]
     useless = [row for row in judged if not row.worth_it]
     findings = []
     if useless:
         worst = min(useless, key=lambda row: (row.gain, row.ts, row.bundle))
         worse = sum(row.gain < -GAIN_MIN for row in useless)
-        became = f"; after {worse} of them it was worse" if worse else ""
+        became = f"; after {worse} of them they were farther" if worse else ""
         findings.append(
             Finding(
                 importance=20 + 25 * len(useless) / len(judged),
                 question=NAME,
                 title=f"{len(useless)} of {many(len(judged), 'move')} did not help",
-                text=f"After them the brokers' usage was spread as before{became}. "
-                f"The worst: {worst.bundle} from {worst.source} to {worst.destination} at "
-                f"{clock(worst.ts)}, standard deviation {worst.std_before:.1%} before and "
-                f"{worst.std_after:.1%} after ({worst.reason}).",
+                text="After them the usage of source and destination was as far apart as before"
+                f"{became}. The worst: {worst.bundle} from {worst.source} to {worst.destination} "
+                f"at {clock(worst.ts)}, {100 * worst.gap_before:+.1f} points before and "
+                f"{100 * worst.gap_after:+.1f} after ({worst.reason}).",
                 advice=_advice(day.facts.shedder),
                 numbers={"useless": len(useless), "judged": len(judged), "worstGain": worst.gain},
                 at_ms=useless[0].ts,
@@ -185,7 +259,88 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 commands=command("loadmanager admin decisions --bundle", worst.bundle),
             )
         )
-    return findings + _pauses(rows, day)
+    return [*findings, *_learned(judged), *_failed(day), *_stops(day), *_pauses(rows, day)]
+
+
+def _chosen(row: Any) -> bool:
+    """Whether the leader chose a move to even the load out; not a drain, say."""
+    return row.cause != LifeCause.OPERATOR.value and row.author in (None, *CHOSEN)
+
+
+def _learned(judged: Sequence[Any]) -> list[Finding]:
+    """What moved bundles took, beside what the shedder expected of them."""
+    pairs = [
+        (row.took, row.expected)
+        for row in judged
+        if row.took is not None and row.expected is not None and row.expected >= EXPECTED_MIN
+    ]
+    if len(pairs) < LEARNED_MIN:
+        return []
+    part = median(took / expected for took, expected in pairs)
+    if AS_EXPECTED <= part <= 1 / AS_EXPECTED:
+        return []
+    return [
+        Finding(
+            importance=24,
+            question=NAME,
+            title=f"moved bundles took {part:.1f} times what was expected of them",
+            text=f"{len(pairs)} moves had their two brokers to themselves: half of them changed "
+            f"these by no more than {part:.1f} times what the shedder's model of costs said.",
+            advice="Look at the cost of each namespace and at the idle part of each broker, and "
+            "let replay say how far off the model is.",
+            numbers={"moves": len(pairs), "part": part},
+            commands=["loadmanager admin load"],
+        )
+    ]
+
+
+def _failed(day: Day) -> list[Finding]:
+    """Moves that were ordered and failed."""
+    tried = [row for row in day.facts.leader_moves if row["state"] in ("done", "failed")]
+    failed = [row for row in tried if row["state"] == "failed"]
+    if not failed:
+        return []
+    first = failed[0]
+    return [
+        Finding(
+            importance=36 + 20 * len(failed) / len(tried),
+            question=NAME,
+            title=f"{len(failed)} of {many(len(tried), 'move')} failed",
+            text=f"The first: {first['bundle']} from {first['source']} to {first['destination']} "
+            f"at {clock(first['ts'])}: {(first['outcome'] or 'no reason')[:OUTCOME_MAX]}.",
+            advice="Look at the logs of both brokers around that time.",
+            numbers={"failed": len(failed), "tried": len(tried)},
+            at_ms=first["ts"],
+            until_ms=failed[-1]["ts"],
+            where=first["bundle"] or "",
+            plot="timeline",
+            commands=command("loadmanager admin decisions --bundle", first["bundle"] or ""),
+        )
+    ]
+
+
+def _stops(day: Day) -> list[Finding]:
+    """The circuit breaker of a daemon beside a Pulsar."""
+    stops = day.facts.breaker_stops
+    if not stops:
+        return []
+    reasons = "; ".join(
+        f"at {clock(stop['ts'])}, {(stop['reason'] or '')[:OUTCOME_MAX]}" for stop in stops[:3]
+    )
+    return [
+        Finding(
+            importance=50 + min(len(stops), 9),
+            question=NAME,
+            title=f"the circuit breaker stopped moves {many(len(stops), 'time')}",
+            text=f"The daemon moved nothing for a while: {reasons}.",
+            advice="See to what stopped it: it goes on by itself after breakerMinutes.",
+            numbers={"stops": len(stops)},
+            at_ms=stops[0]["ts"],
+            until_ms=stops[-1]["ts"],
+            plot="timeline",
+            commands=["loadmanager admin moves resume"],
+        )
+    ]
 
 
 def _pauses(rows: Sequence[Any], day: Day) -> list[Finding]:

@@ -1,0 +1,99 @@
+"""`loadmanager bill`: what each tenant used, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from loadmanager.broker import settings
+from loadmanager.cli.options import URL, Command, Finite, config, tell_left_out
+from loadmanager.cli.recorded import recorded
+from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.engine.load.price import PriceSettings
+from loadmanager.lab.bill import Bill, TenantUse, bills
+
+EXAMPLES = """examples:
+  loadmanager bill data/history --price 0.4
+  loadmanager bill s3://bucket/history --date 2026-11-20 --date 2026-11-21 --json
+"""
+LEGEND = """core h: hours of one core for a tenant's traffic, by the model of load that is fitted to
+  each day; broker h: its part of the hours of all brokers, divided as the core hours are, so that
+  idle brokers are paid by all; clients: the most at once. Storage is in no record. What costs more
+  for each byte is told apart from slow brokers once bundles have moved."""
+HEADERS = ("core h", "broker h", "part %", "GB", "clients")
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("history", type=URL)
+@click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="this day; default: all")
+@click.option("--cluster", help="which cluster, when the history has several")
+@config()
+@click.option(
+    "--price",
+    type=Finite(0),
+    metavar="AMOUNT",
+    help="what a broker costs an hour; default: loadManagerBrokerHourPrice",
+)
+@click.option("--json", "as_json", is_flag=True, help="all figures, for programs")
+def command(
+    config: Path | None,
+    overrides: dict[str, str],
+    *,
+    history: str,
+    dates: Sequence[str],
+    cluster: str | None,
+    price: float | None,
+    as_json: bool,
+) -> int:
+    """Say what each tenant used of the brokers in each month, and what that cost.
+
+    By the CPU that its traffic takes, as learned from the recorded usage, and not by its bytes.
+    """
+    base = settings.KEYS.load(config, overrides)
+    tell_left_out()
+    if price is None:
+        price = base.leaf(PriceSettings).broker_hour or None
+    days = recorded(history, cluster, dates, base)
+    made = bills((date, day.recording) for date, day in sorted(days.items()))
+    if as_json:
+        documents = {month: _document(bill, price) for month, bill in made.items()}
+        print(msgspec.json.encode(documents).decode())
+    else:
+        for month, bill in made.items():
+            show(*_shown(month, bill, price))
+        show(LEGEND.splitlines())
+    return 0
+
+
+def _ranked(bill: Bill) -> list[tuple[str, TenantUse]]:
+    return sorted(bill.tenants.items(), key=lambda item: (-item[1].broker_hours, item[0]))
+
+
+def _shown(month: str, bill: Bill, price: float | None) -> Iterator[Shown]:
+    rows: list[list[str | float | int | None]] = []
+    for name, used in _ranked(bill):
+        part = 100 * used.broker_hours / bill.broker_hours if bill.broker_hours else 0.0
+        row: list[str | float | int | None] = [name]
+        row += [round(each, 2) for each in (used.core_hours, used.broker_hours, part)]
+        row += [round(used.gigabytes, 3), used.clients]
+        rows.append(row if price is None else [*row, f"{used.broker_hours * price:.2f}"])
+    headers = (month, *HEADERS, *(() if price is None else ("amount",)))
+    yield table(headers, rows)
+    off = f"usage by the model is up to {100 * bill.error:.1f} points off"
+    lines = [f"days: {bill.days}; broker-hours: {bill.broker_hours:.1f}; {off}"]
+    if bill.left_out:
+        lines.append(f"left out, for usage does not follow traffic: {', '.join(bill.left_out)}")
+    yield lines
+
+
+def _document(bill: Bill, price: float | None) -> Mapping[str, Any]:
+    document = asdict(bill)
+    if price is not None:
+        for used in document["tenants"].values():
+            used["amount"] = used["broker_hours"] * price
+    return document

@@ -1,0 +1,82 @@
+"""What each tenant used of the brokers: by what its traffic costs them, as the model has learned it
+from the day's usage, and not by its bytes.
+
+The idle part of brokers belongs to all: broker-hours are divided as the learned CPU is. Storage is
+in no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loadmanager.lab.days import CPU_OF_A_CORE
+from loadmanager.lab.recorded import Recording
+
+
+@dataclass(slots=True)
+class TenantUse:
+    """A tenant on some days."""
+
+    core_hours: float = 0.0
+    """Of one core, for its traffic, by the model."""
+    broker_hours: float = 0.0
+    """Its part of the hours of all brokers."""
+    gigabytes: float = 0.0
+    """In and out, 10⁹ bytes."""
+    clients: int = 0
+    """Producers and consumers, the most at once of each bundle, on the day with most of them."""
+
+
+@dataclass(slots=True)
+class Bill:
+    """A month, as far as it was recorded."""
+
+    tenants: dict[str, TenantUse] = field(default_factory=dict)
+    days: int = 0
+    broker_hours: float = 0.0
+    error: float = 0.0
+    """The mean error of the model of a broker's usage, as a fraction: of the worst day."""
+    left_out: list[str] = field(default_factory=list)
+    """Days whose usage does not follow traffic, so that nobody knows what it costs."""
+
+    def add(self, date: str, recording: Recording) -> None:
+        """Count a day."""
+        if recording.fit.cost <= 0:
+            self.left_out.append(date)
+            return
+        used = _used(recording)
+        cores = sum(each.core_hours for each in used.values())
+        broker_hours = sum(len(minute.live) for minute in recording.modelled) / 60
+        for name, each in used.items():
+            tenant = self.tenants.setdefault(name, TenantUse())
+            tenant.core_hours += each.core_hours
+            tenant.broker_hours += broker_hours * each.core_hours / cores if cores else 0.0
+            tenant.gigabytes += each.gigabytes
+            tenant.clients = max(tenant.clients, each.clients)
+        self.days += 1
+        self.broker_hours += broker_hours
+        self.error = max(self.error, recording.fit.error)
+
+
+def _used(recording: Recording) -> dict[str, TenantUse]:
+    day = recording.day
+    assert day.carried is not None  # a recorded day has it
+    seconds = 60 * np.asarray(day.carried, np.float64).sum(axis=0)
+    used: dict[str, TenantUse] = {}
+    for at, bundle in enumerate(day.bundles):
+        tenant = used.setdefault(bundle.partition("/")[0], TenantUse())
+        tenant.core_hours += float(seconds[at] * day.cost[at]) / CPU_OF_A_CORE / 3600
+        tenant.gigabytes += float(seconds[at]) / 1e9
+        tenant.clients += int(day.clients[at])
+    return used
+
+
+def bills(recordings: Iterable[tuple[str, Recording]]) -> Mapping[str, Bill]:
+    """Month (`YYYY-MM`) → its bill, of these days by date."""
+    made: dict[str, Bill] = {}
+    for date, recording in recordings:
+        made.setdefault(date[:7], Bill()).add(date, recording)
+    return made

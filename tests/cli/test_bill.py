@@ -1,0 +1,84 @@
+"""`loadmanager bill`, as a person asks for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import _history as history
+from loadmanager import cli
+
+EDGES = [f"0x{number:02x}000000" for number in range(17)]
+SPANS = [f"{low}_{high}" for low, high in zip(EDGES, EDGES[1:], strict=False)]
+SHARES = ((6, 2), (2, 6), (1, 4), (7, 4))
+"""Bundles of small and of large messages at each broker, which changes every half an hour."""
+COSTS = {"small": 0.075, "large": 0.025}
+"""Usage of a broker for a bundle: both tenants have as many bytes."""
+MINUTES = 120
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two hours in which all traffic rises and falls."""
+    left = {tenant: iter(SPANS) for tenant in COSTS}
+    groups = [
+        [f"{name}/n/{next(left[name])}" for name, number in zip(COSTS, share, strict=True)
+         for _ in range(number)]
+        for share in SHARES
+    ]  # fmt: skip
+    for at in range(len(groups)):
+        loads, bundles, broker = [], [], f"b{at}"
+        for minute in range(1, MINUTES + 1):
+            part = 0.5 + minute % 60 / 60
+            mine = groups[(at + minute // 30) % len(groups)]
+            usage = part * sum(COSTS[bundle.partition("/")[0]] for bundle in mine)
+            loads.append(history.broker_load(minute, broker, usage))
+            bundles += [history.bundle_load(minute, broker, name, 1e6 * part) for name in mine]
+        history.write(tmp_path, "broker_load", broker, loads)
+        history.write(tmp_path, "bundle_load", broker, bundles)
+    return tmp_path
+
+
+def test_by_learned_cpu_and_not_by_bytes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alike in bytes: the one that needs more pays more, and both together pay all."""
+    words = ["bill", str(root), "--price", "0.5", "--json"]
+    assert cli.main(words) == 0
+    (month,) = json.loads(capsys.readouterr().out).items()
+    assert month[0] == history.DATE[:7]
+    bill = month[1]
+    small, large = bill["tenants"]["small"], bill["tenants"]["large"]
+    assert small["gigabytes"] == pytest.approx(large["gigabytes"])
+    hours = small["broker_hours"] + large["broker_hours"]
+    assert hours == pytest.approx(bill["broker_hours"]) == pytest.approx(8, abs=0.1)
+    assert small["broker_hours"] > 2 * large["broker_hours"]
+    assert small["amount"] == pytest.approx(0.5 * small["broker_hours"])
+
+
+def test_the_table_and_the_price_of_the_settings(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who used most comes first."""
+    assert cli.main(["bill", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "AMOUNT" not in out
+    assert cli.main(["bill", str(root), "--set", "loadManagerBrokerHourPrice=1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        history.DATE[:7],
+        *("CORE", "H", "BROKER", "H", "PART", "%", "GB", "CLIENTS", "AMOUNT"),
+    ]
+    assert [line.split()[0] for line in lines[1:3]] == ["small", "large"]
+
+
+def test_a_day_that_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without traffic nobody knows who used what."""
+    minutes = range(1, 41)
+    loads = [history.broker_load(minute, "b0", 0.3) for minute in minutes]
+    history.write(tmp_path, "broker_load", "b0", loads)
+    bundle = f"t/n/{SPANS[0]}"
+    bundles = [history.bundle_load(minute, "b0", bundle, 0.0) for minute in minutes]
+    history.write(tmp_path, "bundle_load", "b0", bundles)
+    assert cli.main(["bill", str(tmp_path)]) == 0
+    assert f"left out, for usage does not follow traffic: {history.DATE}" in capsys.readouterr().out
