@@ -137,14 +137,14 @@ def topics_backlogs(admin: AdminClient, limit: int) -> Output:
     brokers: those of 1,000 messages and more; `topics stats` has the subscriptions.
     """
     answer, raw = admin.ask("GET", f"{OWN}/backlogs", None, BacklogsShown)
-    found = [(broker, each) for broker, those in answer.brokers.items() for each in those]
-    found.sort(key=lambda item: (-item[1].messages, item[1].topic))
+    greatest = [(broker, each) for broker, those in answer.brokers.items() for each in those]
+    greatest.sort(key=lambda item: (-item[1].messages, item[1].topic))
     rows = [
         (each.topic, each.messages, each.rate_in, each.rate_out, each.consumers, broker)
-        for broker, each in found[:limit]
+        for broker, each in greatest[:limit]
     ]
     headers = ("topic", "messages", "msg in/s", "msg out/s", "consumers", "broker")
-    notes = [f"and {len(found) - limit} more"] if len(found) > limit else []
+    notes = [f"and {len(greatest) - limit} more"] if len(greatest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     shown: Shown = table(headers, rows) if rows else "no topic has a backlog of 1,000 messages"
