@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which stops what was started
     names = set(args.alerts or choices[:-1])
-    print(f"In seconds of a machine on which a minute of a rule is {60 / FACTOR:g} s.\n")
+    print(f"A minute of a rule is {60 / FACTOR:g} s. fires: seconds since the cause was there;")
+    print("resolves: since it was removed, and brokers that it had ended were back.\n")
     print(f"{'alert':32} {'fires':>6} {'resolves':>9}  cause", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)

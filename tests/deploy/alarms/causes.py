@@ -97,11 +97,9 @@ def same_name_elsewhere(scene: Scene) -> Iterator[None]:
     storage = {"loadManagerStorageDirectory": "", "loadManagerExpectedBrokers": "0"}
     fleet.own[STRAY] = {"metadataStoreUrl": url, **storage}
     fleet.start(STRAY)
-    for asked in (STRAY, 0):
-        if asked == STRAY:
-            tenant, spaces = {"allowedClusters": ["standalone"]}, {"bundles": {"numBundles": 12}}
-            fleet.request(asked, "PUT", "/admin/v2/tenants/acme", tenant)
-            fleet.request(asked, "PUT", f"/admin/v2/namespaces/{NAMESPACE}", spaces)
+    bundles = {"bundles": {"numBundles": fleet.bundles}}
+    fleet.request(STRAY, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]})
+    fleet.request(STRAY, "PUT", f"/admin/v2/namespaces/{NAMESPACE}", bundles)
     with fleet.sending(topic("shared"), 10, 0.2), fleet.sending(topic("shared"), 10, 0.2, STRAY):
         members = [fleet.broker_id(index) for index in range(fleet.count)]
         scrape(scene.folder / "quick", "loadmanager", [*members, fleet.broker_id(STRAY)])

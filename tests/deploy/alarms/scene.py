@@ -41,7 +41,6 @@ VALUES = {
     "loadManagerMovesPerSourceMax": "16",
     "loadManagerMovesPerDestinationMax": "16",
 }
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 class Harmed(Fleet):
@@ -97,13 +96,17 @@ class Harmed(Fleet):
 
         self._with_zookeeper(work)
 
+    def _client(self, index: int) -> pulsar.Client:
+        log = pulsar.FileLogger(pulsar.LoggerLevel.Error, str(self.folder / "clients.log"))
+        return pulsar.Client(self.service_url(index), logger=log)
+
     @contextlib.contextmanager
     def sending(self, topic: str, size: int, pause_s: float, index: int = 0) -> Iterator[None]:
         """Somebody publishes to a topic all the time, and stops."""
         stop = threading.Event()
 
         def send() -> None:
-            client = pulsar.Client(self.service_url(index), logger=QUIET)
+            client = self._client(index)
             try:
                 producer = client.create_producer(
                     topic, block_if_queue_full=True, send_timeout_millis=0, batching_enabled=False
@@ -123,7 +126,7 @@ class Harmed(Fleet):
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
         """Somebody reads a topic from its beginning."""
-        client = pulsar.Client(self.service_url(0), logger=QUIET)
+        client = self._client(0)
         try:
             client.subscribe(name, "s", initial_position=pulsar.InitialPosition.Earliest)
             yield
