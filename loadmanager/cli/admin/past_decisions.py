@@ -29,7 +29,7 @@ def record_as(event: ArchivedEvent, shape: type[T]) -> T:
         return msgspec.convert(event.record, shape)
     except msgspec.ValidationError as error:
         raise OperationalError(
-            f"an archive has a record that is no {event.kind}: {error}"
+            f"an archive has a {event.kind} record that cannot be read: {error}"
         ) from None
 
 

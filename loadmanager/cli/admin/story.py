@@ -91,7 +91,8 @@ def owners_that_left(
     """Bundle and broker → when another one had it, without a word of this one; None: it has it."""
     left, leavers = set[str](), list[ArchivedEvent]()
     steps = (event for event in events if event.kind == OwnershipStep.kind)
-    for event in sorted([*steps, *members], key=lambda each: (each.ts, each.kind, each.id)):
+    changes = (event for event in members if event.kind == MemberChange.kind)
+    for event in sorted([*steps, *changes], key=lambda each: (each.ts, each.kind, each.id)):
         if event.kind == OwnershipStep.kind:
             step = record_as(event, OwnershipStep)
             if step.after == "Free":
