@@ -220,7 +220,11 @@ class Daemon:
         ready = threading.Event()
         threading.Thread(target=lambda: self._loop.run_until_complete(self._serve(ready))).start()
         assert ready.wait(30)
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     async def _serve(self, ready: threading.Event) -> None:
