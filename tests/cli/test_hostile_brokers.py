@@ -413,6 +413,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "bundles unpin": (BUNDLE,),
     "bundles unload": (BUNDLE,),
     "bundles split": (BUNDLE,),
+    "topics backlogs": (),
     "topics list": ("acme/orders",),
     "topics lookup": (TOPIC,),
     "topics partitions": (TOPIC,),
