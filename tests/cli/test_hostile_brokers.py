@@ -306,6 +306,10 @@ ANSWERS: list[tuple[str, Any]] = [
     ),
     (r"GET .*/cluster", CLUSTER),
     (r"GET .*/loadmanager/v1/clients", {"clients": [], "total": 0, "notAsked": 0, "noAnswer": {}}),
+    (
+        r"GET .*/loadmanager/v1/backlogs",
+        {"brokers": {BROKER: [{"topic": TOPIC, "messages": 5000}]}, "notAsked": 0, "noAnswer": {}},
+    ),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
     (r"GET .*/findings", {"at": 1, "lookedAt": 1, "findings": [FINDING, FINDING]}),
     (r"GET .*/loadmanager/v1/bundles", {"at": 1, "sort": "rate", "total": 0, "bundles": []}),
