@@ -169,6 +169,14 @@ FINDING = {
     "advice": "a",
     "command": f"loadmanager admin decisions --bundle {BUNDLE}",
 }
+BACKLOG = {
+    "topic": TOPIC,
+    "bundle": BUNDLE,
+    "messages": 5000,
+    "rateIn": 1.0,
+    "rateOut": 0.0,
+    "consumers": 1,
+}
 EVENT = {
     "id": 1,
     "kind": "change",
@@ -308,7 +316,7 @@ ANSWERS: list[tuple[str, Any]] = [
     (r"GET .*/loadmanager/v1/clients", {"clients": [], "total": 0, "notAsked": 0, "noAnswer": {}}),
     (
         r"GET .*/loadmanager/v1/backlogs",
-        {"brokers": {BROKER: [{"topic": TOPIC, "messages": 5000}]}, "notAsked": 0, "noAnswer": {}},
+        {"brokers": {BROKER: [BACKLOG]}, "notAsked": 0, "noAnswer": {}},
     ),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
     (r"GET .*/findings", {"at": 1, "lookedAt": 1, "findings": [FINDING, FINDING]}),
