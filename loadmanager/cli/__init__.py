@@ -41,7 +41,7 @@ COMMANDS = {
     "tournament": "Try many settings on recorded days, rank them, and recommend what is clearly "
     "better.",
     "tokens": "Make and check keys and tokens.",
-    "analyze": "Write the nightly report: a PySpark job over the recorded history.",
+    "analyze": "Write the nightly report over the recorded history: in this process, or on Spark.",
     "completion": "Print what makes a shell complete commands and options; bash needs version 4.4.",
 }
 """Modules of this package, in the order of `--help`, and what it says of each: a module is imported

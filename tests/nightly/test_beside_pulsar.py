@@ -16,7 +16,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_of
 from loadmanager.steer.recording import history_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 MINUTES = 50
 KILLED, BACK, FAILS, RESUMED = 20, 30, 36, 42
@@ -68,7 +68,7 @@ async def test_a_day_beside_a_pulsar(tmp_path: Path, capsys: pytest.CaptureFixtu
     async with history_of("test", tmp_path, daemon.clock) as history:
         history.append(*daemon.history.records)  # also of moves whose clients were waited for
     assert moved > 3
-    assert opened == 2
+    assert opened == 1
     date = day_of(before)
 
     capsys.readouterr()
@@ -92,5 +92,5 @@ async def test_a_day_beside_a_pulsar(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sum(row["move"] is not None for row in moves) == moved
     titles = " ".join(finding["title"] for finding in told["findings"])
     assert f"{killed} crashed" in titles
-    assert "the circuit breaker stopped moves 2 times" in titles
+    assert "the circuit breaker stopped moves 1 time" in titles
     assert f"1 of {moved + 1} moves failed" in titles
