@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -67,20 +67,24 @@ def analyze(
         if not any(segments):
             return []
         largest = max(sum(size for *_, size in listed) for listed in segments)
-        on_spark = bool(master or spark_settings or SUBMITTED & os.environ.keys())
-        with _engine(largest, master, spark_settings, on_spark=on_spark) as engine:
+        asked = bool(master or spark_settings)
+        with _engine(master, spark_settings, on_spark=asked or wants_spark(largest)) as engine:
             job = Job(engine, source, days, settings=strategies, configured=configured, quiet=quiet)
             outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date)]
             days.forget_old(date, records_days)
             return [outcome for outcome in outcomes if outcome is not None]
 
 
+def wants_spark(largest: int, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether Spark analyses days of which the largest has so many bytes, if nobody asked for it:
+    where it submitted this process, or one process would take too long.
+    """
+    return largest > IN_PROCESS_BYTES or bool(SUBMITTED & environment.keys())
+
+
 @contextmanager
-def _engine(
-    largest: int, master: str | None, settings: dict[str, str], *, on_spark: bool
-) -> Iterator[Engine]:
-    """Spark where it is asked for, or for a day that is large; else this process."""
-    if on_spark or largest > IN_PROCESS_BYTES:
+def _engine(master: str | None, settings: dict[str, str], *, on_spark: bool) -> Iterator[Engine]:
+    if on_spark:
         with _spark(master, settings) as engine:
             yield engine
         return

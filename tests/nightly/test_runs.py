@@ -17,6 +17,7 @@ from bench import _history as history
 from loadmanager.kit.spark import LOCAL, _settings
 from loadmanager.kit.zookeeper.java import find_java
 from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.compose import IN_PROCESS_BYTES, wants_spark
 from loadmanager.nightly.job import ROWS_SHOWN_MAX
 
 HOLDS = """
@@ -111,6 +112,13 @@ def test_spark_connect_is_refused(
     assert analyze(tmp_path, *(arguments or ON_SPARK)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "does not work over Spark Connect" in line
+
+
+def test_what_is_for_spark() -> None:
+    """Days that are large, and what spark-submit starts."""
+    assert not wants_spark(IN_PROCESS_BYTES, {})
+    assert wants_spark(IN_PROCESS_BYTES + 1, {})
+    assert wants_spark(1, {"PYSPARK_GATEWAY_PORT": "1"})
 
 
 def test_spark_submit_decides(tmp_path: Path) -> None:
