@@ -14,7 +14,7 @@ from loadmanager.broker import settings
 from loadmanager.cli.options import URL, Command, Finite, config, tell_left_out
 from loadmanager.cli.recorded import recorded
 from loadmanager.cli.terminal import Shown, show, table
-from loadmanager.engine.load.price import PriceSettings
+from loadmanager.cli.what_if import price_in
 from loadmanager.lab.bill import Bill, TenantUse, bills
 
 EXAMPLES = """examples:
@@ -56,8 +56,7 @@ def command(
     """
     base = settings.KEYS.load(config, overrides)
     tell_left_out()
-    if price is None:
-        price = base.leaf(PriceSettings).broker_hour or None
+    price = price_in(base) if price is None else price
     days = recorded(history, cluster, dates, base)
     made = bills((date, day.recording) for date, day in sorted(days.items()))
     if as_json:

@@ -105,7 +105,7 @@ def test_start_kill_and_stop() -> None:
 
 def test_wrong_settings() -> None:
     """End with status 2, are named in the journal, and are not tried again."""
-    _do(f"cp {FILE} /root/good && echo webServicePort=many >> {FILE}")
+    _do(f"cp {FILE} {FILE}.good && echo webServicePort=many >> {FILE}")
     try:
         assert _run(f"systemctl start {UNIT}").returncode != 0
         wait_for(lambda: _property("ActiveState") == "failed", "it has failed")
@@ -113,7 +113,7 @@ def test_wrong_settings() -> None:
         assert _property("NRestarts") == "0"
         assert "webServicePort" in _journal()
     finally:
-        _do(f"cp /root/good {FILE} && systemctl reset-failed {UNIT}")
+        _do(f"cp {FILE}.good {FILE} && systemctl reset-failed {UNIT}")
 
 
 def test_what_it_may_do() -> None:

@@ -27,7 +27,7 @@ class PastBundle:
     owner: str | None
     """None: nobody owned it."""
     at: int | None = None
-    """The end of the time of which the figures are the averages; None: there are none."""
+    """When the time ended that the figures are averages of; None: no figures are recorded."""
     figures: dict[str, float] = field(default_factory=dict)
 
 

@@ -61,7 +61,7 @@ def _cluster(admin: AdminClient) -> tuple[ClusterShown, Any]:
 def status(admin: AdminClient) -> Output:
     """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision.
 
-    Without a leader: why there is none, and what each broker says of itself; exit status 1.
+    Without a leader it says why nobody leads, and what each broker says of itself; status 1.
     """
     try:
         cluster, raw = _cluster(admin)
