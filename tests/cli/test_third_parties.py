@@ -322,9 +322,13 @@ def test_results_of_other_code_are_not_known(installed: Path) -> None:
 
 
 def program(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with the package on its path."""
+    """Run a program with the package on its path.
+
+    Without byte code: Python takes it for current when a file was edited within the same second and
+    kept its size, as the tests do that edit the package.
+    """
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-B", "-c", code],
         capture_output=True,
         text=True,
         check=False,
