@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import json
+import glob
 import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,28 @@ from loadmanager.kit.history.layout import (
 )
 from loadmanager.kit.history.source import HistorySource, ListedSegment, spark_url
 from loadmanager.kit.units import DAY_MS
+from loadmanager.nightly.drafts import DayDraft, put_in_place
 from loadmanager.nightly.engine import StoredTable
 
 LATE_DAYS = 3
 """How many days back to look for late segments."""
 MANIFEST = "_manifest.json"
 LOCK = "_lock"
-TABLE = "table.parquet"
+TABLES = "tables/"
 Row = dict[str, Any]
 
 
-class _Manifest(msgspec.Struct):
-    """What is known of a day's segments."""
+class Manifest(msgspec.Struct, frozen=True):
+    """What is stored of a day."""
 
-    seen: list[ListedSegment]
-    complete: bool = True
-    """False while a run writes the day, and after one that was killed meanwhile."""
+    seen: Sequence[ListedSegment] = ()
+    """The segments that it was made from."""
+    rows: dict[str, int] = {}
+    """Kind → number of records."""
+    files: Sequence[str] | None = None
+    """Below the cluster's folder; None: those that are there, as earlier versions stored them."""
+    compacted: bool = False
+    """Whether records and sums were merged into few files."""
 
 
 class AnalysedDays:
@@ -59,7 +65,8 @@ class AnalysedDays:
             fs.makedirs(self._root, exist_ok=True)
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise BadInputError(f"--output {url} cannot be written: {error}") from None
-        self._spark_root = spark_url(fs, url, self._root)
+        self._url = url
+        self._manifests: dict[str, Manifest] = {}
 
     def late(self, date: str, source: HistorySource) -> list[str]:
         """Days before `date` to analyse again or for the first time, because segments came late.
@@ -67,17 +74,13 @@ class AnalysedDays:
         A day is left as it is once analysed segments are gone from the history: its tables hold
         more than could be read now.
         """
-        analysed = {
-            path.rpartition("date=")[2].removesuffix(MANIFEST)
-            for path in self.files.glob(f"{self._root}/{_manifest('*')}")
-        }
-        late = []
+        analysed, late = self.analysed(), []
         for day in [day for day in source.dates(self.cluster) if day < date][-LATE_DAYS:]:
             if day not in analysed:
                 late += [day] if analysed and day > min(analysed) else []
                 continue
             before, present = self.segments(day), source.segments(self.cluster, day)
-            if not _changed(before, present) and self._manifest_of(day).complete:
+            if not _changed(before, present):
                 continue
             if gone := gone_count(before, present):
                 print(
@@ -91,32 +94,67 @@ class AnalysedDays:
 
     def segments(self, date: str) -> set[ListedSegment]:
         """The segments that earlier runs analysed; none if nobody can tell any more."""
-        return set(self._manifest_of(date).seen)
+        return set(self.manifest(date).seen)
 
-    def _manifest_of(self, date: str) -> _Manifest:
-        path = f"{self._root}/{_manifest(date)}"
+    def analysed(self) -> list[str]:
+        """The days that have a manifest, in order."""
+        paths = self._glob(_manifest("*"))
+        return sorted(path.rpartition("date=")[2].removesuffix(MANIFEST) for path in paths)
+
+    def manifest(self, date: str) -> Manifest:
+        """What is stored of a day; an empty one where there is none that can be read."""
+        if date not in self._manifests:
+            self._manifests[date] = self._read_manifest(f"{self._root}/{_manifest(date)}")
+        return self._manifests[date]
+
+    def _read_manifest(self, path: str) -> Manifest:
         if not self.files.exists(path):
-            return _Manifest([])
+            return Manifest()
         with self.files.open(path, "rb") as file:
             try:
-                return msgspec.json.decode(file.read(), type=_Manifest)
+                return msgspec.json.decode(file.read(), type=Manifest)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                return _Manifest([])
+                return Manifest()
 
-    def remember(
-        self,
-        date: str,
-        segments: Set[ListedSegment],
-        rows: dict[str, int],
-        *,
-        complete: bool = True,
-    ) -> None:
-        """Store which segments a day was made from, how many records of each kind there are, and
-        whether what is stored of it is whole. Segments of earlier runs that are gone stay.
+    def stored_files(self, date: str) -> Sequence[str]:
+        """The files of a day, below the cluster's folder."""
+        named = self.manifest(date).files
+        return named if named is not None else sorted(filter(_is_whole, self._present(date)))
+
+    def _present(self, date: str) -> list[str]:
+        """Everything that is in the day's folders, but for the manifest."""
+        start = len(self._root) + 1
+        return [path[start:] for path in self._glob(f"*/*/date={date}/*")]
+
+    def _glob(self, pattern: str) -> list[str]:
+        self.files.invalidate_cache()  # executors write, too
+        paths: list[str] = self.files.glob(f"{glob.escape(self._root)}/{pattern}")
+        return paths
+
+    def draft(self, date: str) -> DayDraft:
+        """Where a run writes the files of a day."""
+        return DayDraft(self.files, self._root, date)
+
+    def commit(self, date: str, manifest: Manifest) -> None:
+        """Let a manifest say what is stored of a day, then delete all files that it does not name:
+        who reads by manifests reads those of one run, however many were killed. Segments that
+        earlier runs analysed, and that are gone, stay in it.
         """
-        listed = segments | _gone(self.segments(date), segments)
-        document = {"complete": complete, "seen": sorted(listed), "rows": rows}
-        self.write(_manifest(date), json.dumps(document, indent=1))
+        seen = set(manifest.seen)
+        whole = msgspec.structs.replace(
+            manifest, seen=sorted(seen | _gone(self.segments(date), seen))
+        )
+        self.write(_manifest(date), msgspec.json.format(msgspec.json.encode(whole)).decode())
+        self._manifests[date] = whole
+        self._delete_unnamed(date, whole.files or ())
+
+    def _delete_unnamed(self, date: str, named: Iterable[str]) -> None:
+        named = set(named)
+        folders = {path.rpartition("/")[0] for path in named}
+        for path in self._present(date):
+            if path not in named:
+                folder = path.rpartition("/")[0]
+                self._remove(path if folder in folders else folder)
 
     def forget_old(self, date: str, days_max: int) -> None:
         """Delete the records and sums of days so long before `date`; 0: of none. Tables, reports
@@ -125,22 +163,25 @@ class AnalysedDays:
         if not days_max:
             return
         oldest = day_of(day_start_ms(date) - days_max * DAY_MS)
-        for folder in self.files.glob(f"{self._root}/*/kind=*/date=*"):
-            if folder.rpartition("date=")[2] < oldest:
-                self._remove(folder)
+        analysed = self.analysed()
+        for day in {path.rpartition("date=")[2] for path in self._glob("*/kind=*/date=*")}:
+            if day < oldest:
+                tables = [path for path in self.stored_files(day) if path.startswith(TABLES)]
+                if day in analysed:
+                    self.commit(day, msgspec.structs.replace(self.manifest(day), files=tables))
+                else:
+                    self._delete_unnamed(day, tables)
 
     def write(self, name: str, text: str) -> str:
         """Write a file, all or nothing; returns where it is."""
         path = f"{self._root}/{name}"
-        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        if not self._local:  # an object store has a file once it is complete
-            with self.files.open(path, "w") as file:
-                file.write(text)
-            return str(self.files.unstrip_protocol(path))
-        part = Path(path).with_name(f"_{Path(path).name}.part")
-        part.write_text(text, encoding="utf-8", errors="surrogatepass")
-        part.replace(path)
-        return path
+        folder, _, last = path.rpartition("/")
+        self.files.makedirs(folder, exist_ok=True)
+        part = f"{folder}/_{last}.part"
+        with self.files.open(part, "wb") as file:
+            file.write(text.encode(errors="surrogatepass"))
+        put_in_place(self.files, part, path)
+        return path if self._local else str(self.files.unstrip_protocol(path))
 
     @property
     def _local(self) -> bool:
@@ -165,59 +206,48 @@ class AnalysedDays:
                 ) from None
             yield
 
-    def write_table(self, name: str, date: str, table: pa.Table) -> None:
-        """Store the table of a question, in one file."""
-        self.remove_table(name, date)
-        folder = self._table(name, date)
-        self.files.makedirs(folder, exist_ok=True)
-        with self.files.open(f"{folder}/{TABLE}", "wb") as file:
-            pq.write_table(table, file)
-
     def rows(self, name: str, date: str, columns: Sequence[str] | None = None) -> list[Row]:
         """The stored rows of a day; empty without a table, or with one of an earlier version."""
-        path = f"{self._table(name, date)}/{TABLE}"
-        try:
-            with self.files.open(path, "rb") as file:
-                rows: list[Row] = pq.read_table(file, columns=columns).to_pylist()
-        except (OSError, pa.ArrowException):
-            return []
+        rows: list[Row] = []
+        for path in self._paths(f"{TABLES}{name}/date={date}", date):
+            try:
+                with self.files.open(path, "rb") as file:
+                    rows += pq.read_table(file, columns=columns).to_pylist()
+            except (OSError, pa.ArrowException):
+                return []
         return rows
-
-    def remove_table(self, name: str, date: str) -> None:
-        """Delete what an earlier run stored."""
-        self._remove(self._table(name, date))
 
     def stored(self, what: str, kind: str, date: str) -> StoredTable | None:
         """The `records` or `sums` of a day; None if there are none."""
-        place = f"{what}/{partition(kind, date)}"
-        try:
-            names = self.files.ls(f"{self._root}/{place}", detail=False)
-        except FileNotFoundError:
-            return None
-        # Spark's readers ignore names with an underscore first, too: they are not complete.
-        paths = sorted(path for path in names if not path.rpartition("/")[2].startswith("_"))
-        return StoredTable(self.files, paths, f"{self._spark_root}/{place}") if paths else None
+        paths = self._paths(f"{what}/{partition(kind, date)}", date)
+        return self.table(paths) if paths else None
 
-    def folder(self, what: str, kind: str, date: str) -> str:
-        """The same as `files` names it, made if it is not there."""
-        folder = f"{self._root}/{what}/{partition(kind, date)}"
-        self.files.makedirs(folder, exist_ok=True)
-        return folder
+    def table(self, paths: Sequence[str]) -> StoredTable:
+        """Files of Parquet, for engines."""
+        spelt = [spark_url(self.files, self._url, path) for path in paths]
+        return StoredTable(self.files, paths, spelt)
 
-    def remove(self, what: str, kind: str, date: str) -> None:
-        """Delete those that an earlier run stored."""
-        self._remove(f"{self._root}/{what}/{partition(kind, date)}")
+    def _paths(self, folder: str, date: str) -> list[str]:
+        files = self.stored_files(date)
+        return [self.whole_path(path) for path in files if path.startswith(f"{folder}/")]
 
-    def _remove(self, folder: str) -> None:
-        if self.files.exists(folder):
-            self.files.rm(folder, recursive=True)
+    def whole_path(self, path: str) -> str:
+        """A file below the cluster's folder, as `files` names it."""
+        return f"{self._root}/{path}"
 
-    def _table(self, name: str, date: str) -> str:
-        return f"{self._root}/tables/{name}/date={date}"
+    def _remove(self, path: str) -> None:
+        whole = f"{self._root}/{path}"
+        if self.files.exists(whole):
+            self.files.rm(whole, recursive=True)
 
 
 def _manifest(date: str) -> str:
     return f"records/date={date}{MANIFEST}"
+
+
+def _is_whole(path: str) -> bool:
+    """Spark's readers, too, ignore names with an underscore first: they are not complete."""
+    return not path.rpartition("/")[2].startswith("_")
 
 
 def _stems(segments: Set[ListedSegment]) -> set[tuple[str, str]]:

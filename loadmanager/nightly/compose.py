@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import AnalysedDay, Job
@@ -72,7 +74,18 @@ def analyze(
             job = Job(engine, source, days, settings=strategies, configured=configured, quiet=quiet)
             outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date)]
             days.forget_old(date, records_days)
+            _compact(engine, days, date)
             return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _compact(engine: Engine, days: AnalysedDays, date: str) -> None:
+    """A failure is said, and stops nothing: the next run tries again."""
+    try:
+        compact(engine, days, date)
+    except ConnectionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each engine raises its own
+        print(f"old days cannot be compacted: {first_line(error)}", file=sys.stderr)
 
 
 def wants_spark(largest: int, environment: Mapping[str, str] = os.environ) -> bool:

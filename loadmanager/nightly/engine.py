@@ -11,14 +11,13 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """Parquet files of one folder."""
+    """Parquet files of one table."""
 
     files: Any
     """The file system, as fsspec makes it."""
     paths: Sequence[str]
-    """The files there."""
-    spark_url: str
-    """The folder, as Spark spells it."""
+    spark_urls: Sequence[str]
+    """The same, as Spark spells them."""
 
 
 class Engine(Protocol):

@@ -6,7 +6,7 @@ Lines that are not valid records are stored beside the others with the reason, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
@@ -21,7 +21,8 @@ from loadmanager.kit.history.source import DUPLICATE_OF, SAME_NAME, HistorySourc
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly import reading
 from loadmanager.nightly.analysed_days import AnalysedDays
-from loadmanager.nightly.engine import Engine
+from loadmanager.nightly.drafts import DayDraft
+from loadmanager.nightly.engine import Engine, StoredTable
 from loadmanager.nightly.schema import numbers_of, required_of, schema_of
 
 CLOCK_TOLERANCE_MS = 600_000
@@ -98,14 +99,15 @@ class Ingest:
     """Reads one day of one cluster, and stores its records among the analysed days."""
 
     def __init__(
-        self, engine: Engine, source: HistorySource, days: AnalysedDays, date: str
+        self, engine: Engine, source: HistorySource, days: AnalysedDays, draft: DayDraft, date: str
     ) -> None:
         self.engine = engine
         self._source = source
         self._days = days
+        self._draft = draft
         self._date = date
         self._files: dict[str, list[str]] = {}
-        """Kind → the files with its lines."""
+        """Kind of records or sums → its files."""
 
     @property
     def history_url(self) -> str:
@@ -113,8 +115,6 @@ class Ingest:
 
     def run(self, listing: Listing) -> Ingested:
         """Read all kinds. Raises `SegmentsMovedError`; `OperationalError` if the engine fails."""
-        for kind in KINDS:
-            self._remove(kind)
         tasks = [task for kind in KINDS for task in self._tasks(kind, listing.of(kind))]
         kinds = {kind: KindRead() for kind in KINDS}
         outcomes = self._read(tasks)
@@ -125,15 +125,18 @@ class Ingest:
                 raise OperationalError(f"{task.path} cannot be written: {outcome.unwritten}")
             read = kinds[outcome.kind]
             read.rows += outcome.rows
+            if outcome.rows or outcome.put_aside:
+                self._draft.paths += outcome.written
             if outcome.rows:
-                self._files.setdefault(task.kind, []).append(task.path)
+                for name, path in (
+                    (task.kind, task.path),
+                    *zip(SUMS_OF.get(task.kind, {}), (path for _, path in task.sums), strict=True),
+                ):
+                    self._files.setdefault(name, []).append(path)
             read.put_aside = dict(Counter(read.put_aside) + outcome.put_aside)
             read.samples = [*read.samples, *outcome.samples][: reading.SAMPLES_MAX]
             read.faults |= outcome.faults
-        for kind, read in kinds.items():
-            if not read.rows + read.quarantined:
-                self._remove(kind)
-        self._define({kind for kind, read in kinds.items() if read.rows})
+        self._define()
         return Ingested(kinds, listing.left_out)
 
     def _read(self, tasks: Sequence[reading.SegmentTask]) -> list[reading.TaskOutcome]:
@@ -150,20 +153,16 @@ class Ingest:
                 )
             raise OperationalError(f"the day cannot be read: {reason}") from None
 
-    def _define(self, kinds: Set[str]) -> None:
-        """Have the day's records and sums as tables, of these kinds with rows."""
+    def _define(self) -> None:
+        """Have the day's records and sums as tables."""
         for kind in KINDS:
-            read = kind in kinds
-            records = self._days.stored("records", kind, self._date) if read else None
-            self.engine.define(f"{kind}_lines", _lines(kind), records)
+            self.engine.define(f"{kind}_lines", _lines(kind), self._table(kind))
             for name, keys in SUMS_OF.get(kind, {}).items():
-                sums = self._days.stored("sums", name, self._date) if read else None
-                self.engine.define(name, _sums(keys), sums)
+                self.engine.define(name, _sums(keys), self._table(name))
 
-    def _remove(self, kind: str) -> None:
-        self._days.remove("records", kind, self._date)
-        for name in SUMS_OF.get(kind, ()):
-            self._days.remove("sums", name, self._date)
+    def _table(self, name: str) -> StoredTable | None:
+        paths = self._files.get(name)
+        return self._days.table(paths) if paths else None
 
     def _tasks(self, kind: str, segments: list[Segment]) -> Iterator[reading.SegmentTask]:
         """The segments of a kind, in groups of about `TASK_BYTES`."""
@@ -186,9 +185,9 @@ class Ingest:
                 plain_bytes_max=self._source.plain_bytes_max,
                 source=self._source.files,
                 target=self._days.files,
-                path=f"{self._days.folder('records', kind, self._date)}/{number:05}.parquet",
+                path=self._draft.path("records", kind, number),
                 sums=[
-                    (keys, f"{self._days.folder('sums', name, self._date)}/{number:05}.parquet")
+                    (keys, self._draft.path("sums", name, number))
                     for name, keys in SUMS_OF.get(kind, {}).items()
                 ],
             )

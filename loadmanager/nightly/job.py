@@ -22,8 +22,9 @@ from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.layout import day_start_ms
 from loadmanager.kit.history.source import HistorySource, ListedSegment
 from loadmanager.nightly import causes
-from loadmanager.nightly.analysed_days import AnalysedDays, gone_count
+from loadmanager.nightly.analysed_days import AnalysedDays, Manifest, gone_count
 from loadmanager.nightly.day import Day, Finding, many
+from loadmanager.nightly.drafts import DayDraft
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.facts import Facts
 from loadmanager.nightly.ingest import Ingest, Ingested, SegmentsMovedError
@@ -146,7 +147,7 @@ class Job:
         read = self._read(date, steps)
         if read is None:
             return None
-        ingest, ingested, listed = read
+        ingest, ingested, listed, draft = read
         problems = list(ingested.problems)
         before = self._days.segments(date)
         if gone := gone_count(before, listed):
@@ -164,7 +165,7 @@ class Job:
                 steps,
                 question.NAME,
             ):
-                answers[question.NAME], new_findings = self._ask(question, day)
+                answers[question.NAME], new_findings = self._ask(question, day, draft)
             findings += new_findings
         problems += facts.notices
         failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
@@ -172,7 +173,8 @@ class Job:
         findings = causes.joined(findings, day)
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
-        self._days.remember(date, listed, _rows(ingested))
+        manifest = Manifest(tuple(listed), _rows(ingested), draft.publish())
+        self._days.commit(date, manifest)
         return AnalysedDay(
             self.cluster,
             date,
@@ -185,42 +187,42 @@ class Job:
             list(failed),
         )
 
-    def _ask(self, question: ModuleType, day: Day) -> tuple[TableHead, list[Finding]]:
+    def _ask(
+        self, question: ModuleType, day: Day, draft: DayDraft
+    ) -> tuple[TableHead, list[Finding]]:
         """A question's answer and findings. If it fails, only the questions that build on it fail.
 
         Raises `ConnectionError` when the engine is gone.
         """
         try:
             table = _typed(question, question.table(day))
-            self._days.write_table(question.NAME, day.date, table)
             rows = table.slice(0, ROWS_JUDGED_MAX).to_pylist()
             day.answers[question.NAME] = (
                 rows if table.num_rows <= ROWS_JUDGED_MAX else table.to_pylist()
             )
             judged = [SimpleNamespace(**row) for row in rows]
             findings = question.findings(judged, day)
+            draft.write_table(question.NAME, table)
             return TableHead(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, findings)
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.answers.pop(question.NAME, None)
-            # The table of an earlier run would be taken for this run's.
-            self._days.remove_table(question.NAME, day.date)
             return TableHead(failed=first_line(error)), []
 
     def _read(
         self, date: str, steps: dict[str, float]
-    ) -> tuple[Ingest, Ingested, set[ListedSegment]] | None:
+    ) -> tuple[Ingest, Ingested, set[ListedSegment], DayDraft] | None:
         """List and read the segments; again, if brokers sealed or deleted some meanwhile."""
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
             if not listing.segments and not listing.left_out:
                 return None
-            self._days.remember(date, set(), {}, complete=False)
+            draft = self._days.draft(date)
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
-                ingest = Ingest(self._engine, self._source, self._days, date)
+                ingest = Ingest(self._engine, self._source, self._days, draft, date)
                 try:
-                    return ingest, ingest.run(listing), set(listing.listed)
+                    return ingest, ingest.run(listing), set(listing.listed), draft
                 except SegmentsMovedError:
                     if attempt == READS_MAX - 1:
                         raise OperationalError(

@@ -13,13 +13,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from loadmanager.kit.failures import first_line
 from loadmanager.kit.history import blocks
-from loadmanager.nightly import reading
+from loadmanager.nightly import merging, reading
 from loadmanager.nightly.engine import StoredTable
 
 PROCESSES_MAX = 4
 """On one machine, however many cores it has: each may take half a gigabyte."""
 
-for _travels in (reading, blocks):
+for _travels in (reading, merging, blocks):
     cloudpickle.register_pickle_by_value(_travels)
 
 
@@ -50,7 +50,7 @@ class OnSpark:
         if stored is None:
             table = self._spark.createDataFrame([], typed).limit(0)  # no task looks for rows
         else:
-            table = self._few(self._spark.read.schema(typed).parquet(stored.spark_url))
+            table = self._few(self._spark.read.schema(typed).parquet(*stored.spark_urls))
         table.createOrReplaceTempView(name)
 
     def _few(self, table: DataFrame) -> DataFrame:

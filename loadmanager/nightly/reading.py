@@ -112,6 +112,7 @@ class TaskOutcome:
     """A segment does not exist any more."""
     unwritten: str | None = None
     """Why nothing could be written."""
+    written: list[str] = field(default_factory=list)
 
 
 class TooLargeError(Exception):
@@ -142,14 +143,11 @@ def run(task: SegmentTask) -> TaskOutcome:
 
 def _write(task: SegmentTask, outcome: TaskOutcome) -> None:
     schema = _stored(task.rules.schema)
-    # Measured values and times hardly repeat: a dictionary would not make them smaller.
-    repeating = [name for name, of_type in _leaves(schema) if not pa.types.is_floating(of_type)]
-    repeating.remove("ts")
     loads: list[pa.Table] = []
     sums: list[pa.Table] = []
     with (
-        _complete(task.target, task.path) as file,
-        pq.ParquetWriter(file, schema, use_dictionary=repeating) as writer,
+        complete_file(task.target, task.path) as file,
+        pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema)) as writer,
     ):
         for pieces in _blocks(task, outcome):
             table = _judged(pieces, task.rules)
@@ -159,17 +157,19 @@ def _write(task: SegmentTask, outcome: TaskOutcome) -> None:
             if sum(map(len, loads)) >= ROWS_SUMMED:
                 sums.append(_by_hour(loads, task.sums[0][0]))
                 loads = []
+    outcome.written.append(task.path)
     if loads:
         sums.append(_by_hour(loads, task.sums[0][0]))
     if sums:
         merged = _with_namespace(_one_chunk(pa.concat_tables(sums)))
         for keys, path in task.sums:
-            with _complete(task.target, path) as file:
+            with complete_file(task.target, path) as file:
                 pq.write_table(_summed(merged, keys), file)
+            outcome.written.append(path)
 
 
 @contextmanager
-def _complete(files: Any, path: str) -> Iterator[Any]:
+def complete_file(files: Any, path: str) -> Iterator[Any]:
     """A new file that is there once it is complete. Spark may run a task again, or twice at once:
     the first file stays, and the others go. Spark's readers ignore names with an underscore first.
     """
@@ -462,6 +462,12 @@ def _column(records: pa.Table, name: str) -> Any:
     """A column; in a struct, if its name has a dot."""
     outer, _, inner = name.partition(".")
     return pc.struct_field(records[outer], inner) if inner else records[outer]
+
+
+def dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Measured values and times hardly repeat: a dictionary would not make them smaller."""
+    leaves = _leaves(schema)
+    return [name for name, kind in leaves if name != "ts" and not pa.types.is_floating(kind)]
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:

@@ -261,7 +261,8 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
 def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     """Records of yesterday that cannot be read are no day without records."""
     days = AnalysedDays(str(tmp_path), history.CLUSTER)
-    ingest = Ingest(InProcess(), HistorySource(str(tmp_path)), days, history.DATE)
+    source, draft = HistorySource(str(tmp_path)), days.draft(history.DATE)
+    ingest = Ingest(InProcess(), source, days, draft, history.DATE)
     before = tmp_path / f"cluster={history.CLUSTER}/records/kind=ownership/date=2026-11-19"
     assert not ingest.has_before("ownership")
     before.mkdir(parents=True)

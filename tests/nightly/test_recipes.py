@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -13,9 +12,6 @@ from nightly.conftest import Sessions
 from nightly.nightly import analyze
 
 from bench import _history as history
-from loadmanager.kit.history.source import HistorySource
-from loadmanager.kit.units import DAY_MS
-from loadmanager.nightly.analysed_days import AnalysedDays
 
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("pandas")
@@ -63,49 +59,3 @@ def test_pandas_reads_tables(folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-3:] == [history.DATE, "0.05", "0.166667"]
-
-
-def test_a_killed_run_leaves_a_day_that_is_not_whole(tmp_path: Path) -> None:
-    """Until the next run has written it: readers and the next run see it in the manifest."""
-    days = AnalysedDays(str(tmp_path), history.CLUSTER)
-    manifest = tmp_path / f"cluster={history.CLUSTER}/records/date={history.DATE}_manifest.json"
-    segment = ("broker_load", "b0-1-1.jsonl", 7)
-    days.remember(history.DATE, {segment}, {"broker_load": 3})
-    assert json.loads(manifest.read_text())["complete"] is True
-    days.remember(history.DATE, set(), {}, complete=False)
-    assert json.loads(manifest.read_text())["complete"] is False
-    assert days.segments(history.DATE) == {segment}
-    days.remember(history.DATE, {segment}, {"broker_load": 3})
-    document = json.loads(manifest.read_text())
-    assert (document["complete"], document["rows"]) == (True, {"broker_load": 3})
-
-
-def test_a_day_that_is_not_whole_is_late(tmp_path: Path) -> None:
-    """The next run writes it again, though no segment came since."""
-    history.designed(tmp_path / "history")
-    source = HistorySource((tmp_path / "history").as_uri())
-    days, next_day = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER), "2026-11-21"
-    days.remember(history.DATE, source.segments(history.CLUSTER, history.DATE), {})
-    assert days.late(next_day, source) == []
-    days.remember(history.DATE, set(), {}, complete=False)
-    assert days.late(next_day, source) == [history.DATE]
-
-
-def test_records_of_old_days_are_deleted(tmp_path: Path) -> None:
-    """And nothing else, and none by default."""
-    days = AnalysedDays(str(tmp_path), history.CLUSTER)
-    root = tmp_path / f"cluster={history.CLUSTER}"
-    old, young = (history.layout.day_of(history.START_MS - n * DAY_MS) for n in (8, 7))
-    for what in ("records/kind=broker_load", "sums/kind=bundles", "tables/moves"):
-        for date in (old, young):
-            (root / what / f"date={date}").mkdir(parents=True)
-    days.forget_old(history.DATE, 0)
-    assert len(list(root.glob("*/*/date=*"))) == 6
-    days.forget_old(history.DATE, 7)
-    left = {str(path.relative_to(root)) for path in root.glob("*/*/date=*")}
-    assert left == {
-        f"records/kind=broker_load/date={young}",
-        f"sums/kind=bundles/date={young}",
-        f"tables/moves/date={young}",
-        f"tables/moves/date={old}",
-    }

@@ -1,0 +1,226 @@
+"""What is stored of a day: readers see it whole or not at all, whoever is killed, and old days are
+compacted under them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from nightly.nightly import analyze
+
+from bench import _history as history
+from loadmanager.kit.history.source import HistorySource
+from loadmanager.kit.units import DAY_MS
+from loadmanager.nightly import merging
+from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
+from loadmanager.nightly.compaction import compact
+from loadmanager.nightly.in_process import InProcess
+from loadmanager.nightly.job import QUESTIONS
+
+TESTS = Path(__file__).parents[1]
+LATER = history.layout.day_of(history.START_MS + 4 * DAY_MS)
+ROOT = f"cluster={history.CLUSTER}"
+FOLDER = f"records/kind=broker_load/date={history.DATE}"
+MANIFEST = f"{ROOT}/records/date={history.DATE}_manifest.json"
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from types import SimpleNamespace
+from nightly.nightly import job_of
+from bench import _history as history
+from loadmanager.kit.history.source import HistorySource
+from loadmanager.nightly.in_process import InProcess
+from loadmanager.nightly.job import QUESTIONS
+
+folder, at = Path(sys.argv[1]), int(sys.argv[2])
+kills = SimpleNamespace(NAME="kills", table=lambda _day: os.kill(os.getpid(), signal.SIGKILL))
+questions = (*QUESTIONS[:at], kills, *QUESTIONS[at:])
+source = HistorySource((folder / "history").as_uri())
+job_of(InProcess(), source, folder, questions).run(history.DATE)
+"""
+"""A run that SIGKILL ends at one of its questions."""
+
+
+def loads(folder: Path, number: int, rows: int = 3) -> None:
+    """A segment more."""
+    lines = [history.broker_load(minute + 10 * number, "b0", 0.5) for minute in range(rows)]
+    history.write(folder / "history", "broker_load", "b0", lines, sequence=number)
+
+
+def named(folder: Path) -> list[Path]:
+    """What a reader of the manifest reads."""
+    root = folder / "analysis" / ROOT
+    files = json.loads((folder / "analysis" / MANIFEST).read_text())["files"]
+    return [root / path for path in files if path.startswith(FOLDER)]
+
+
+def listed(folder: Path) -> pa.Table:
+    """What a reader of folders reads, in order."""
+    records = ds.dataset(folder / "analysis" / ROOT / FOLDER).to_table()
+    return records.sort_by("ts")
+
+
+@pytest.mark.parametrize("questions", [0, len(QUESTIONS)])
+def test_what_a_killed_run_wrote_is_read_by_nobody(tmp_path: Path, questions: int) -> None:
+    """While it wrote, readers saw the day of the run before; the next one removes what it left."""
+    loads(tmp_path, 1)
+    assert analyze(tmp_path) == 0
+    before, whole = named(tmp_path), listed(tmp_path)
+    loads(tmp_path, 2)
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(questions)]
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    left = list((tmp_path / "analysis" / ROOT / FOLDER).glob("_*/*.parquet"))
+    assert left, "it had written records"
+    assert (named(tmp_path), listed(tmp_path)) == (before, whole)
+    assert analyze(tmp_path) == 0
+    assert not set(before) & set(named(tmp_path))
+    assert listed(tmp_path).num_rows == 6
+    folder = tmp_path / "analysis" / ROOT / FOLDER
+    assert sorted(folder.rglob("*")) == named(tmp_path), "and nothing else"
+
+
+def test_a_task_that_ends_after_its_run_was_killed(tmp_path: Path) -> None:
+    """Its file is below a folder of its run, which no other run takes for its own."""
+    loads(tmp_path, 1)
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    late = days.draft(history.DATE).path("records", "broker_load", 0)
+    assert analyze(tmp_path) == 0
+    Path(late).parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"ts": [1]}), late)
+    assert listed(tmp_path).num_rows == 3
+    assert str(late) not in map(str, named(tmp_path))
+
+
+def old_day(folder: Path) -> pa.Table:
+    """The records of a day, in three files as a large one has them."""
+    for number in (1, 2, 3):
+        loads(folder, number)
+    assert analyze(folder) == 0
+    whole = listed(folder)
+    days = AnalysedDays(str(folder / "analysis"), history.CLUSTER)
+    draft = days.draft(history.DATE)
+    for number in range(3):
+        draft.paths.append(draft.path("records", "broker_load", number))
+        pq.write_table(whole.slice(3 * number, 3), draft.paths[-1])
+    others = [path for path in days.stored_files(history.DATE) if not path.startswith(FOLDER)]
+    manifest = days.manifest(history.DATE)
+    files = [*others, *draft.publish()]
+    days.commit(history.DATE, Manifest(manifest.seen, manifest.rows, files))
+    assert len(named(folder)) == 3
+    return whole
+
+
+def test_an_old_day_is_compacted(tmp_path: Path) -> None:
+    """The run of a later day does it, once; readers of both kinds see the same as before, one
+    that has the files open, too.
+    """
+    whole = old_day(tmp_path)
+    reader = [path.open("rb") for path in named(tmp_path)]
+    history.write(
+        tmp_path / "history",
+        "broker_load",
+        "b0",
+        [
+            json.dumps(
+                {
+                    **json.loads(history.broker_load(0, "b0", 0.5)),
+                    "ts": history.START_MS + 4 * DAY_MS,
+                }
+            )
+        ],
+        date=LATER,
+    )
+    assert analyze(tmp_path, date=LATER) == 0
+    (merged,) = named(tmp_path)
+    assert pq.ParquetFile(merged).metadata.row_group(0).column(0).compression == "ZSTD"
+    assert pq.read_table(merged, partitioning=None).sort_by("ts") == whole
+    assert listed(tmp_path) == whole
+    assert pa.concat_tables(pq.read_table(file) for file in reader).sort_by("ts") == whole
+    for file in reader:
+        file.close()
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    assert days.manifest(history.DATE).rows["broker_load"] == 9
+    assert days.rows("broker_usage", history.DATE), "tables stay"
+    assert compact(InProcess(), days, LATER) == []
+
+
+def test_a_compaction_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """A file that cannot be read, say."""
+    old_day(tmp_path)
+    before = named(tmp_path)
+    whole = before[1].read_bytes()
+    before[1].write_bytes(whole[:50])
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    with pytest.raises(pa.ArrowInvalid):
+        compact(InProcess(), days, LATER)
+    assert named(tmp_path) == before
+    before[1].write_bytes(whole)
+    assert compact(InProcess(), days, LATER) == [history.DATE]
+    assert listed(tmp_path).num_rows == 9
+
+
+def test_large_days_become_several_files(tmp_path: Path) -> None:
+    """And what is too large for one group of rows becomes several groups."""
+    whole = old_day(tmp_path)
+    files = named(tmp_path)
+    merged = tmp_path / "merged.parquet"
+    merging.run(merging.MergeTask(fsspec.filesystem("file"), list(map(str, files)), str(merged), 4))
+    assert pq.ParquetFile(merged).num_row_groups == 3
+    assert pq.read_table(merged) == whole
+    size = max(path.stat().st_size for path in files)
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    assert compact(InProcess(), days, LATER, size + 1) == [history.DATE]
+    assert len(named(tmp_path)) == 2
+    assert listed(tmp_path) == whole
+
+
+def test_a_day_of_an_earlier_version(tmp_path: Path) -> None:
+    """Its manifest names no files: those that are there are the day's, and are compacted, too."""
+    loads(tmp_path, 1)
+    assert analyze(tmp_path) == 0
+    manifest = tmp_path / "analysis" / MANIFEST
+    document = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({"seen": document["seen"], "rows": document["rows"]}))
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    assert list(days.stored_files(history.DATE)) == sorted(document["files"])
+    assert days.rows("broker_usage", history.DATE)
+    assert compact(InProcess(), days, LATER) == [history.DATE]
+    assert listed(tmp_path).num_rows == 3
+    assert days.late(LATER, HistorySource((tmp_path / "history").as_uri())) == []
+
+
+def test_records_of_old_days_are_deleted(tmp_path: Path) -> None:
+    """And nothing else, and none by default; no manifest names what is gone."""
+    days = AnalysedDays(str(tmp_path), history.CLUSTER)
+    root = tmp_path / ROOT
+    old, young = (history.layout.day_of(history.START_MS - n * DAY_MS) for n in (8, 7))
+    for date in (old, young):
+        files = []
+        for what in ("records/kind=broker_load", "sums/kind=bundles", "tables/moves"):
+            path = root / what / f"date={date}/part.parquet"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"")
+            files.append(str(path.relative_to(root)))
+        days.commit(date, Manifest(files=files))
+    days.forget_old(history.DATE, 0)
+    assert len(list(root.glob("*/*/date=*/*"))) == 6
+    days.forget_old(history.DATE, 7)
+    left = {str(path.relative_to(root)) for path in root.glob("*/*/date=*/*")}
+    assert left == {
+        f"records/kind=broker_load/date={young}/part.parquet",
+        f"sums/kind=bundles/date={young}/part.parquet",
+        f"tables/moves/date={young}/part.parquet",
+        f"tables/moves/date={old}/part.parquet",
+    }
+    assert days.stored_files(old) == [f"tables/moves/date={old}/part.parquet"]
