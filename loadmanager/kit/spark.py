@@ -212,6 +212,7 @@ def _refuse_connect(master: str | None, given: dict[str, str]) -> None:
     for named, value in (
         ("SPARK_REMOTE is set", os.environ.get("SPARK_REMOTE")),
         ("SPARK_API_MODE=connect", os.environ.get("SPARK_API_MODE") == "connect"),
+        ("this process has a session of Spark Connect", "SPARK_CONNECT_MODE_ENABLED" in os.environ),
         (
             "spark.api.mode=connect is what spark-submit was told",
             "PYSPARK_REMOTE_INIT_CONF_LEN" in os.environ,

@@ -43,11 +43,15 @@ def test_duckdb_reads_records_and_the_history(
 ) -> None:
     """HOT carries most; b0 had every usage up to 1."""
     monkeypatch.chdir(folder)
-    busiest, brokers = (duckdb.connect().execute(recipe).fetchall() for recipe in recipes("sql"))
+    busiest, brokers, days = (
+        duckdb.connect().execute(recipe).fetchall() for recipe in recipes("sql")
+    )
     assert busiest[0][0] == history.HOT
     assert busiest[0][1] > busiest[1][1] > 0
     assert brokers[0] == ("b0", history.MINUTES, 1.0)
     assert [row[0] for row in brokers] == ["b0", "b1", "b2", "b3"]
+    ((date, samples),) = days
+    assert (str(date), samples) == (history.DATE, sum(row[1] for row in brokers))
 
 
 @pytest.mark.spark
@@ -59,3 +63,11 @@ def test_pandas_reads_tables(folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-3:] == [history.DATE, "0.05", "0.166667"]
+
+
+def test_the_hadoop_of_the_guide_is_sparks() -> None:
+    """Another hadoop-aws fails with a class that is missing."""
+    pyspark = pytest.importorskip("pyspark")
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    versions = re.findall(r"hadoop-aws:([0-9.]+)", GUIDE.read_text())
+    assert versions == [jar.stem.removeprefix("hadoop-client-api-")]

@@ -97,6 +97,7 @@ def test_a_second_run_at_once_is_refused(
         (("--spark", "spark.api.mode=connect"), None),
         ((), ("SPARK_REMOTE", "sc://127.0.0.1:15002")),
         ((), ("SPARK_API_MODE", "connect")),
+        ((), ("SPARK_CONNECT_MODE_ENABLED", "1")),  # what a notebook's remote session leaves
         ((), ("PYSPARK_REMOTE_INIT_CONF_LEN", "1")),  # what spark-submit makes of --conf
     ],
 )
