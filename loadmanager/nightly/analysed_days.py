@@ -6,7 +6,7 @@ import fcntl
 import glob
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,11 @@ class AnalysedDays:
 
     def _present(self, date: str) -> list[str]:
         """Everything that is in the day's folders, but for the manifest."""
-        start = len(self._root) + 1
-        return [path[start:] for path in self._glob(f"*/*/date={date}/*")]
+        present: list[str] = []
+        for kind in self._glob("*/*"):  # one glob over all days would list each of their folders
+            with suppress(FileNotFoundError, NotADirectoryError):
+                present += self.files.ls(f"{kind}/date={date}", detail=False)
+        return [path[len(self._root) + 1 :] for path in present]
 
     def _glob(self, pattern: str) -> list[str]:
         self.files.invalidate_cache()  # executors write, too
