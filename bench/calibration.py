@@ -1,6 +1,7 @@
 """Replays beside what happened, and a tournament's promise beside what came on later days.
 
-`python -m bench calibration [--days 10] [--hours 8] [--promise 5] [--candidates 8] [--seed 1]`:
+`python -m bench calibration [--days 10] [--hours 8] [--promise 5] [--candidates 8] [--seed 1]
+[--only NAME]`:
 days of three kinds of cluster, which live in a world with other physics than those of a replay
 (`bench/_other_world.py`). Each day's settings in force are replayed from what it recorded, and
 compared with what truly happened. Then a tournament on the first `--promise` days recommends
@@ -38,8 +39,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--promise", type=int, default=5, help="days of the tournament; 0: none")
     parser.add_argument("--candidates", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="kinds with this in their name")
     args = parser.parse_args(argv)
-    for kind in KINDS:
+    for kind in (kind for kind in KINDS if args.only in kind.name):
         lived = _calibrated(kind, args.seed, args.days, round(60 * args.hours))
         _summary(kind, lived)
         if args.promise:

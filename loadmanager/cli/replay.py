@@ -14,6 +14,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from loadmanager.broker import settings
+from loadmanager.cli.calibrations import calibration_document
 from loadmanager.cli.options import URL, Command, Finite, SvgPath, config, tell_left_out
 from loadmanager.cli.recorded import reader, recorded, tried_settings
 from loadmanager.cli.terminal import show, table, track
@@ -242,19 +243,6 @@ def _exactly(
     if not any(each.cycles for each in outcomes.values()):
         return NO_CYCLES
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
-
-
-def calibration_document(date: str, of_day: Calibration) -> dict[str, Any]:
-    """A day beside its replay, for programs."""
-    return {
-        "calibration": date,
-        "happened": asdict(of_day.happened),
-        "replayed": asdict(of_day.replayed),
-        "modelError": of_day.error,
-        "off": of_day.off,
-        "farOff": of_day.far_off,
-        "refused": of_day.refused,
-    }
 
 
 def _row(
