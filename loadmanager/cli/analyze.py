@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from loadmanager.broker import settings
+from loadmanager.cli.calibrations import replays_of
 from loadmanager.cli.options import URL, Command, config
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -74,6 +75,11 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
     is_flag=True,
     help="do not analyse earlier days again whose segments came late",
 )
+@click.option(
+    "--replay",
+    is_flag=True,
+    help="also replay the day with the settings that were in force, and say how far off that is",
+)
 @click.option("--quiet", is_flag=True, help="no progress on standard error")
 def command(
     *,
@@ -84,6 +90,7 @@ def command(
     overrides: dict[str, str],
     no_late: bool,
     spark_settings: tuple[str, ...],
+    replay: bool,
     **options: Any,
 ) -> int:
     """Write the nightly report over the recorded history: in this process, or on Spark."""
@@ -107,6 +114,7 @@ def command(
         spark_settings=dict(map(_pair, spark_settings)),
         late=not no_late,
         records_days=configured.leaf(AnalysisSettings).records_days,
+        replayed=replays_of(_url(history), options["cluster"], configured) if replay else None,
         **options,
     )
     if not any(outcome.date == day for outcome in outcomes):

@@ -16,13 +16,18 @@ import click
 import msgspec
 
 from loadmanager.broker import settings
+from loadmanager.cli.calibrations import calibration_document
 from loadmanager.cli.options import FILE, URL, Command, Finite, SvgPath, config, tell_left_out
 from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
 from loadmanager.lab import candidates
+from loadmanager.lab.calibration import Calibration, believed
+from loadmanager.lab.closed_loop import run
+from loadmanager.lab.measures import Measures, measure
 from loadmanager.lab.picture import pareto
 from loadmanager.lab.results import ObjectiveWeights, Results, Standings, standings
+from loadmanager.leader.strategy_keys import strategies_of
 
 EXAMPLES = """examples:
   loadmanager tournament data/history --config broker.conf
@@ -41,7 +46,9 @@ NO_RECOMMENDATION = 4
 LEGEND = """Means over the days.
 cost: the objective, in points of spread; from, to: between these with 95 %, by days drawn again
 spread: standard deviation of the brokers' usage, in points; hot min: minutes of brokers above 85 %
-moves: on a day; efficient: nobody beats it in spread, hot minutes and moves together"""
+moves: on a day; efficient: nobody beats it in spread, hot minutes and moves together
+x 0.50: half of what the replay of the settings in force comes to; that is far from what happened,
+  so that the figure itself is not told"""
 IN_FORCE = "the settings in force"
 
 
@@ -87,7 +94,8 @@ def command(
     Exit status: 0 a recommendation, 4 none.
     """
     tell_left_out()
-    tournament = _prepared(history, cluster, dates, output, settings.KEYS.load(config, overrides))
+    base = settings.KEYS.load(config, overrides)
+    tournament, recorded = _prepared(history, cluster, dates, output, base)
     parts = {name: options.pop(name) for name in ("balance", "headroom", "calm")}
     weights = ObjectiveWeights(**parts)
     if not any(asdict(weights).values()):
@@ -110,16 +118,25 @@ def command(
     if picture is not None:
         _draw(picture, outcome, results)
     diff = _diff(tournament, outcome, config)
+    compared = {
+        date: Calibration(lived, replayed or results[candidates.LIVE][date], error)
+        for date, (lived, replayed, error) in recorded.items()
+    }
     if as_json:
-        print(msgspec.json.encode({**asdict(outcome), "diff": diff}).decode())
+        documents = [calibration_document(date, each) for date, each in compared.items()]
+        answer = {**asdict(outcome), "calibrations": documents, "diff": diff}
+        print(msgspec.json.encode(answer).decode())
     else:
-        _show(outcome, results, diff)
+        _show(outcome, results, diff, compared)
     return 0 if diff else NO_RECOMMENDATION
 
 
 def _prepared(
     history: str, cluster: str | None, dates: Sequence[str], output: Path, base: Settings
-) -> Any:
+) -> tuple[Any, dict[str, tuple[Measures, Measures | None, float]]]:
+    """The tournament, and each day as it was, its replay where other settings than these were in
+    force, and the error of its model.
+    """
     try:
         from loadmanager.lab import recorded_days
         from loadmanager.lab.tournament import Tournament
@@ -131,6 +148,7 @@ def _prepared(
     name = source.chosen(cluster)
     tournament = Tournament(output, base)
     today = datetime.now(UTC).date().isoformat()
+    recorded = {}
     for date in dates or source.dates(name):
         if not dates and date == today:
             _say(f"left out: {date} has not ended")
@@ -143,6 +161,13 @@ def _prepared(
             _say(f"left out: {error}")
             continue
         tournament.add(date, recording.day)
+        keys = recorded_days.settings_in_force(source, name, date)
+        unweighted = candidates.unweighted(base)
+        in_force = strategies_of(unweighted.with_overrides(keys or {}))
+        replayed = None
+        if in_force != strategies_of(unweighted):
+            replayed = measure(run(recording.day, in_force))
+        recorded[date] = recording.lived, replayed, recording.fit.error
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; "
             f"the model explains {recording.fit.explained:.0%} of the brokers' usage"
@@ -152,7 +177,7 @@ def _prepared(
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
     for text in recorded_days.other_settings(source, name, tournament.dates, base):
         _say(text)
-    return tournament
+    return tournament, recorded
 
 
 def _candidates(*, drawn: int, no_grid: bool, tried: Sequence[str], seed: int) -> list[str]:
@@ -195,7 +220,12 @@ def _diff(tournament: Any, outcome: Standings, config: Path | None) -> list[str]
     return conf_diff(tournament.keys(outcome.live), tournament.keys(verdict.winner), name, text)
 
 
-def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
+def _show(
+    outcome: Standings,
+    results: Results,
+    diff: Sequence[str],
+    compared: Mapping[str, Calibration],
+) -> None:
     headers = (
         "place",
         "candidate",
@@ -219,7 +249,7 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
                 round(ranked.cost, 2),
                 round(ranked.low, 2),
                 round(ranked.high, 2),
-                *_figures(results[ranked.candidate]),
+                *_believed(results[ranked.candidate], compared),
                 "yes" if ranked.efficient else "",
             ]
         )
@@ -238,7 +268,16 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
         )
         head = "Recommended" if verdict.recommended else "Nothing is recommended"
         lines.append(f"{head}: {verdict.reason}.")
-    show(table(headers, rows), LEGEND.splitlines(), lines, *([list(diff)] if diff else []))
+    told = [f"{date}: {each.text()}" for date, each in compared.items()]
+    show(table(headers, rows), LEGEND.splitlines(), told, lines, *([list(diff)] if diff else []))
+
+
+def _believed(
+    days: Mapping[str, Any], compared: Mapping[str, Calibration]
+) -> list[str | float | None]:
+    names = "spread", "hot_minutes", "moves"
+    shown = believed(dict(zip(names, _figures(days), strict=True)), compared)
+    return [shown[name] for name in names]
 
 
 def _figures(days: Mapping[str, Any]) -> list[float]:

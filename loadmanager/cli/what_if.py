@@ -18,10 +18,10 @@ from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.engine.load.price import PriceSettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.settings import Settings
-from loadmanager.lab.calibration import Calibration
+from loadmanager.lab.calibration import calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.days import DayOfLoad
-from loadmanager.lab.measures import WARM_UP_MINUTES, measure
+from loadmanager.lab.measures import WARM_UP_MINUTES
 from loadmanager.lab.what_if import (
     HIGHEST_PERCENTILE,
     WhatIf,
@@ -131,9 +131,7 @@ class WhatIfAnswer:
         changed = change.of(recording.day)
         self.was = play(recording.day)
         self.changed = play(changed)
-        self._calibration = Calibration(
-            measure(recording.modelled), self.was.measures, recording.fit.error
-        )
+        self._calibration = calibration(recording, self.was.measures)
         self._lived = outcome(recording.modelled)
         self._with_fewest = with_fewest and not self._far_off
         self.fewest = fewest(recording.day, change, play) if self._with_fewest else None

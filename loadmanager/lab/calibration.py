@@ -4,14 +4,27 @@ outcome is compared with what happened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
 
 from loadmanager.lab.measures import Measures
+from loadmanager.lab.recorded import Recording
 
 FAR_OFF = 0.25
 """A replay whose spread differs by more is good for comparing candidates, and for nothing else."""
 SPREAD_LEAST = 1.0
 """Points of spread below which a difference is one of this."""
+COUNTS_OFF = 0.5
+"""Hot minutes and moves that differ by a larger part of the larger figure are far off."""
+MOVES_LEAST, HOT_LEAST = 5, 0.005
+"""Smaller differences are none: of moves, and of hot minutes as a part of all minutes."""
+FOLLOWS = {
+    "spread": ("spread", "gap", "ratio"),
+    "hot_minutes": ("hot_minutes",),
+    "moves": ("moves", "moved_bytes", "again", "pause_s"),
+}
+"""Figure that is compared → those that are as good as it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +44,22 @@ class Calibration:
 
     @property
     def far_off(self) -> bool:
-        """True if absolute figures of this day's replays are not to be believed."""
+        """True if the spread of this day's replays is not to be believed."""
         return abs(self.off) > FAR_OFF
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The figures of this day's replays that are not to be believed."""
+        return tuple(self._refused())
+
+    def _refused(self) -> Iterator[str]:
+        was, came = self.happened, self.replayed
+        if self.far_off:
+            yield "spread"
+        if _differ(was.hot_minutes, came.hot_minutes, HOT_LEAST * was.broker_minutes):
+            yield "hot_minutes"
+        if _differ(was.moves, came.moves, MOVES_LEAST):
+            yield "moves"
 
     def text(self) -> str:
         """For people."""
@@ -42,6 +69,33 @@ class Calibration:
             f"{was.spread:.1f}), hot minutes {came.hot_minutes} ({was.hot_minutes}), moves "
             f"{came.moves} ({was.moves}); usage by the model is {100 * self.error:.1f} points off"
         )
-        if self.far_off:
-            return f"{text}. Compare candidates with each other: no figure here holds by itself"
+        if self.refused:
+            names = " and ".join(name.replace("_", " ") for name in self.refused)
+            return f"{text}. Compare candidates with each other: {names} are not to be believed"
         return text
+
+
+def _differ(one: int, other: int, least: float) -> bool:
+    return abs(one - other) > max(COUNTS_OFF * max(one, other), least)
+
+
+def calibration(recording: Recording, replayed: Measures) -> Calibration:
+    """A recorded day beside its replay."""
+    return Calibration(recording.lived, replayed, recording.fit.error)
+
+
+def believed(
+    figures: Mapping[str, float | None], calibrations: Mapping[str, Calibration]
+) -> dict[str, float | str | None]:
+    """Means over days, by name. Those that are not to be believed come as multiples of what the
+    replays of the settings in force come to.
+    """
+    refused = {name for each in calibrations.values() for name in each.refused}
+    follow = {name for figure in refused for name in FOLLOWS[figure]}
+    shown: dict[str, float | str | None] = dict(figures)
+    for name in follow & figures.keys():
+        in_force = fmean(asdict(each.replayed)[name] for each in calibrations.values())
+        value = figures[name] or 0.0
+        same = "x 1" if not value else "more"
+        shown[name] = f"x {value / in_force:.2f}" if in_force > 0 else same
+    return shown

@@ -4,7 +4,8 @@
 
 The leader learns it minute by minute (`engine.load.usage_model`); a day can be looked at as a
 whole. `cost` is that of a class of namespaces, learned as the leader does; `slow` is what a broker
-needs more than others for the same, a machine of half the speed say.
+needs more than others for the same, a machine of half the speed say. Moves of bundles are
+experiments, which correct the cost of traffic and those of classes (`lab.from_moves`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from loadmanager.engine.load import class_costs
 from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.usage_line import usage_line
+from loadmanager.lab import from_moves
 from loadmanager.lab.days import CPU_OF_A_CORE
+from loadmanager.lab.from_moves import MoveSteps
 
 LOOKS, ROUNDS = 60, 4
 """Minutes at which costs of classes are learned, and how often."""
@@ -26,6 +29,10 @@ SLOW_MAX = 3.0
 SLOW_LEAST = 0.1
 """A broker that needs less more than others, or less, is as fast as they are."""
 POINTS_LEAST = 30
+ALIKE_MINUTES = 30
+"""For so long, what the line of all brokers is off stays alike."""
+CLASSES_MAX, CELLS_MAX = 64, 20_000_000
+"""Classes that moves correct, those that moved most; and figures that this may take in memory."""
 TELLS = 0.7
 """Costs of classes count if they leave less than this part of the error without them, but for the
 noise of sensors.
@@ -51,6 +58,16 @@ class DayTraffic:
         amounts = self.bytes_s * weights[self.bundle]
         sums = np.bincount(at, amounts, self.minutes * self.brokers).astype(np.float64)
         return sums.reshape(self.minutes, self.brokers)
+
+    def of_classes(self, of_bundle: Rows, classes: int) -> Array:
+        """The bytes/s of each broker and class: `[minute, broker, class]`. `of_bundle`: bundle →
+        its class; those of -1 are left out.
+        """
+        there = np.flatnonzero(of_bundle[self.bundle] >= 0)
+        at = self.minute[there] * self.brokers + self.row[there]
+        at = at * classes + of_bundle[self.bundle[there]]
+        sums = np.bincount(at, self.bytes_s[there], self.minutes * self.brokers * classes)
+        return sums.astype(np.float64).reshape(self.minutes, self.brokers, classes)
 
     def at(self, minute: int, classes: Rows) -> Traffic:
         """The traffic of a minute, broker by broker."""
@@ -97,10 +114,17 @@ def fit(
     if not points:
         return Fit(costs={}, slow={})
     minute, row, usage = (np.array(each) for each in zip(*points, strict=True))
-    shown = _Shown(minute, row, usage, np.array([number for _, number in brokers]))
+    showing = np.full((traffic.minutes, traffic.brokers), np.nan)
+    showing[minute, row] = usage
+    steps = from_moves.move_steps(traffic.minute, traffic.row, traffic.bundle, showing)
+    shown = _Shown(minute, row, usage, np.array([number for _, number in brokers]), steps)
     classes = np.array([cost_class_of(name) for name in bundles], np.int64)
     plain = _fitted(traffic, classes, shown, by_class=False)
-    best = _fitted(traffic, classes, shown, by_class=True)
+    by_class = [
+        _fitted(traffic, classes, shown, by_class=True, corrected=corrected)
+        for corrected in ((True, False) if len(steps) else (False,))
+    ]
+    best = min(by_class, key=lambda fitted: fitted.systematic)
     if best.systematic >= TELLS * plain.systematic:
         best = plain
     slow = zip([name for name, _ in brokers], best.slow.tolist(), strict=True)
@@ -130,7 +154,15 @@ class _Fitted:
     explained: float
 
 
-def _fitted(traffic: DayTraffic, classes: Rows, shown: _Shown, *, by_class: bool) -> _Fitted:
+def _fitted(
+    traffic: DayTraffic,
+    classes: Rows,
+    shown: _Shown,
+    *,
+    by_class: bool,
+    corrected: bool = False,
+) -> _Fitted:
+    """A fit; `by_class`: costs of classes are learned, and `corrected` by moves."""
     costs, slow = np.ones(COST_CLASSES), np.ones(len(shown.cores))
     slope = beside = 0.0
     for _ in range(ROUNDS):
@@ -138,6 +170,8 @@ def _fitted(traffic: DayTraffic, classes: Rows, shown: _Shown, *, by_class: bool
         slope, beside = _line(shown, weighted * slow)
         if by_class:
             costs = _class_costs(traffic, classes, shown, costs, (slope * slow, beside))
+            if corrected:
+                costs = _corrected(traffic, classes, shown, costs, slope * slow)
             weighted = traffic.of_brokers(costs[classes]) / shown.cores
             slope, beside = _line(shown, weighted * slow)
         slow = _slow(shown, slope * weighted, beside)
@@ -173,27 +207,46 @@ class _Shown:
     row: Rows
     usage: Array
     cores: Array
+    steps: MoveSteps
 
 
 def _line(shown: _Shown, each: Array) -> tuple[float, float]:
     """Usage for each byte/s of a core, and beside it; `each`: bytes/s of a core, `[minute, row]`.
 
     A shedder makes brokers alike, so that comparing them says little. All brokers together tell,
-    wherever the bundles are, if their traffic changes over the day.
+    wherever the bundles are, if their traffic changes over the day; and so does each move. The more
+    exact of both counts for more.
     """
     minutes = len(each)
     count = np.bincount(shown.minute, minlength=minutes)
     there = count > 0
-    means = [
+    carried = each[shown.minute, shown.row]
+    traffic, usage = (
         np.bincount(shown.minute, values, minutes)[there] / count[there]
-        for values in (each[shown.minute, shown.row], shown.usage)
-    ]
-    for traffic, usage in (means, (each[shown.minute, shown.row], shown.usage)):
-        if (line := usage_line(traffic, usage)) is not None:
-            return line
-    traffic, usage = means
+        for values in (carried, shown.usage)
+    )
+    line = usage_line(traffic, usage)
+    if (moved := from_moves.slope(shown.steps, each)) is not None:
+        slope, weight = moved[0], moved[1] ** -2
+        if line is not None:
+            other = _line_error(traffic, usage, line) ** -2
+            slope = (slope * weight + line[0] * other) / (weight + other)
+        beside = float((shown.usage - slope * carried).mean())
+        if beside >= 0:
+            return slope, beside
+    if (line := line or usage_line(carried, shown.usage)) is not None:
+        return line
     slope = float(usage.sum() / traffic.sum()) if traffic.sum() > 0 else 0.0
     return slope, 0.0 if slope else float(usage.mean())
+
+
+def _line_error(traffic: Array, usage: Array, line: tuple[float, float]) -> float:
+    """The standard error of a line's slope: what it is off in one minute it is off in the next."""
+    from_mean = traffic - traffic.mean()
+    off = from_mean * (usage - line[0] * traffic - line[1])
+    blocks = np.add.reduceat(off, np.arange(0, len(off), ALIKE_MINUTES))
+    error = np.sqrt((blocks**2).sum()) / (from_mean**2).sum()
+    return float(max(error, 1e-3 * line[0]))
 
 
 def _class_costs(
@@ -219,6 +272,29 @@ def _class_costs(
         expected = np.where(used > 0, slope * carried.totals(carried.bytes_s), 0.0)
         costs = class_costs.learn(costs, carried, used, expected)
     return costs
+
+
+def _corrected(
+    traffic: DayTraffic, classes: Rows, shown: _Shown, costs: Array, slopes: Array
+) -> Array:
+    """The costs of classes, corrected by what moves left over; `slopes`: of each broker."""
+    steps = shown.steps
+    moved, counts = np.unique(classes[steps.bundles], return_counts=True)
+    room = CELLS_MAX // (traffic.minutes * traffic.brokers)
+    moved = moved[np.argsort(-counts, kind="stable")][: min(CLASSES_MAX, room)]
+    if len(steps) < from_moves.STEPS_LEAST or not len(moved):
+        return costs
+    place = np.full(COST_CLASSES, -1)
+    place[moved] = np.arange(len(moved))
+    each = traffic.of_classes(place[classes], len(moved)) * costs[moved]
+    usage_of = (slopes / shown.cores)[None, :]
+    expected = steps.changed(traffic.of_brokers(costs[classes]) * usage_of)
+    of_classes = np.stack(
+        [steps.changed(each[:, :, at] * usage_of) for at in range(len(moved))], axis=1
+    )
+    corrected = costs.copy()
+    corrected[moved] *= from_moves.corrections(steps, expected, of_classes)
+    return corrected
 
 
 def _slow(shown: _Shown, expected: Array, beside: float) -> Array:

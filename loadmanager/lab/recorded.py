@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,10 +26,12 @@ from loadmanager.kit.units import DAY_MS, MINUTE_MS
 from loadmanager.lab import fitted
 from loadmanager.lab.days import CPU_OF_A_CORE, DayEvent, DayOfLoad, Kind
 from loadmanager.lab.fitted import DayTraffic, Fit
-from loadmanager.lab.measures import WARM_UP_MINUTES, Minute
+from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure
 
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
+SMOOTH_MINUTES = 2
+"""The noise of a sensor is taken out by the mean with so many minutes on each side."""
 MESSAGE_BYTES = 1024.0
 """The size of messages of a bundle that carried nothing."""
 MINUTES_MAX = 2 * 24 * 60
@@ -51,6 +53,10 @@ class Recording:
     """The same by the model, without the noise of sensors."""
     happened: tuple[Minute, ...]
     """The day as it was: usage as the sensors showed it, and bundles that changed their owner."""
+    lived: Measures
+    """The day as it most likely was: sensors without their noise, and the model where a broker's
+    could not be trusted.
+    """
     left_out: int
     """Samples with impossible figures, or of another day: a clock was wrong."""
 
@@ -135,8 +141,13 @@ class _Samples:
         sums = np.bincount(minute[inside] - start, bytes_s[inside] * part[inside], minutes)
         return sums.astype(np.float64)
 
-    def moves(self, start: int, minutes: int, bundles: int) -> tuple[Array, Array]:
-        """Bundles that had another broker than a moment before, and their bytes/s: `[minute]`."""
+    def moves(
+        self, start: int, minutes: int, died: Collection[tuple[int, int]]
+    ) -> tuple[Array, Array]:
+        """Bundles that had another broker than a moment before, and their bytes/s: `[minute]`.
+        `died`: numbers of brokers, and when they were gone; what others took over from them was no
+        move.
+        """
         bundle, broker, minute, bytes_s, _ = (np.array(column) for column in self._columns)
         order = np.lexsort((broker, minute, bundle))
         bundle, broker, minute, bytes_s = (
@@ -145,6 +156,9 @@ class _Samples:
         moved = np.zeros(len(bundle), np.bool_)
         moved[1:] = (bundle[1:] == bundle[:-1]) & (broker[1:] != broker[:-1])
         moved[1:] &= minute[1:] > minute[:-1]  # in one minute, both have had it
+        for number, gone in died:
+            taken_over = (broker[:-1] == number) & (minute[:-1] <= gone) & (minute[1:] >= gone)
+            moved[1:] &= ~taken_over
         inside = moved & (minute >= start) & (minute < start + minutes)
         since = minute[inside] - start
         return (
@@ -238,7 +252,8 @@ class _Recorder:
         if not any(len(minute.usage) for minute in happened[WARM_UP_MINUTES:]):
             raise BadInputError("no sensor of a broker could be trusted: its usage is not known")
         modelled = self._modelled(happened, fit, names, start)
-        return Recording(day, start * MINUTE_MS, fit, modelled, happened, self._left_out)
+        lived = measure(list(self._lived(modelled, names, start)))
+        return Recording(day, start * MINUTE_MS, fit, modelled, happened, lived, self._left_out)
 
     def _modelled(
         self, happened: Sequence[Minute], fit: Fit, names: Sequence[str], start: int
@@ -255,6 +270,29 @@ class _Recorder:
             replace(minute, usage=fit.used[at, of], live=tuple(names[row] for row in of))
             for at, (minute, of) in enumerate(zip(happened, rows, strict=True))
         )
+
+    def _lived(
+        self, modelled: Sequence[Minute], names: Sequence[str], start: int
+    ) -> Iterator[Minute]:
+        """The day by its sensors, each the mean of some minutes, and by the model without one."""
+        shown = np.full((len(modelled), len(names)), np.nan)
+        for row, name in enumerate(names):
+            for minute, usage in self._brokers[name].usages.items():
+                if minute - start < len(modelled):
+                    shown[minute - start, row] = usage
+        there = ~np.isnan(shown)
+        sums, counts = np.zeros(shown.shape), np.zeros(shown.shape)
+        for offset in range(-SMOOTH_MINUTES, SMOOTH_MINUTES + 1):
+            to = slice(max(-offset, 0), len(shown) - max(offset, 0))
+            of = slice(max(offset, 0), len(shown) - max(-offset, 0))
+            sums[to] += np.where(there[of], shown[of], 0.0)
+            counts[to] += there[of]
+        smooth = sums / np.maximum(counts, 1)
+        row_of = {name: row for row, name in enumerate(names)}
+        for at, by_model in enumerate(modelled):
+            rows = [row_of[name] for name in by_model.live]
+            usages = np.where(there[at, rows], smooth[at, rows], by_model.usage)
+            yield replace(by_model, usage=usages)
 
     def _cores(self, names: Sequence[str]) -> dict[str, float]:
         """Of each broker the number that it recorded most often."""
@@ -306,7 +344,12 @@ class _Recorder:
     def _happened(
         self, names: Sequence[str], start: int, minutes: int, events: Sequence[DayEvent]
     ) -> tuple[Minute, ...]:
-        moves, moved = self._samples.moves(start, minutes, len(self._bundles))
+        died = [
+            (self._brokers[event.broker].number, start + event.minute)
+            for event in events
+            if event.kind is Kind.DIES
+        ]
+        moves, moved = self._samples.moves(start, minutes, died)
         carried = self._samples.carried(start, minutes)
         usages: list[dict[str, float]] = [{} for _ in range(minutes)]
         for name in names:

@@ -15,7 +15,9 @@ from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.in_process import InProcess
-from loadmanager.nightly.job import AnalysedDay, Job
+from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job
+from loadmanager.nightly.questions import calibration
+from loadmanager.nightly.questions.calibration import Calibrated, Replayed
 
 IN_PROCESS_BYTES = 1 << 30
 """Compressed segments of a day; a larger one is for Spark."""
@@ -54,12 +56,13 @@ def analyze(
     late: bool,
     quiet: bool,
     records_days: int = 0,
+    replayed: Replayed | None = None,
 ) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before anything starts. `configured`:
     the options of the command line that `strategies` come from. Of days so much older than `date`,
-    the records are deleted; 0: of none.
+    the records are deleted; 0: of none. `replayed` replays a day.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
@@ -71,8 +74,19 @@ def analyze(
         largest = max(sum(size for *_, size in listed) for listed in segments)
         asked = bool(master or spark_settings)
         with _engine(master, spark_settings, on_spark=asked or wants_spark(largest)) as engine:
-            job = Job(engine, source, days, settings=strategies, configured=configured, quiet=quiet)
+            job = Job(
+                engine,
+                source,
+                days,
+                settings=strategies,
+                configured=configured,
+                quiet=quiet,
+                questions=QUESTIONS if replayed is None else (*QUESTIONS, Calibrated(replayed)),
+            )
             outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date)]
+            if replayed is not None:
+                rows = days.rows(calibration.NAME, date, None)
+                days.write("calibration.prom", calibration.metrics(rows, days.cluster))
             days.forget_old(date, records_days)
             _compact(engine, days, date)
             return [outcome for outcome in outcomes if outcome is not None]

@@ -24,6 +24,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_of, day_start_ms
 from loadmanager.kit.units import DAY_MS, HOUR_MS
+from loadmanager.nightly.certainty import Certainty, of_question
 from loadmanager.nightly.facts import BUCKET_MS, Facts
 
 PAST_DAYS = 28
@@ -70,6 +71,12 @@ class Finding:
     explains: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
     """What else this caused, a sentence each."""
+    certainty: Certainty | None = None
+    """None: that of the question."""
+
+    def __post_init__(self) -> None:
+        """A card has the certainty of its question, if it does not say."""
+        self.certainty = self.certainty or of_question(self.question)
 
 
 @dataclass

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from loadmanager.kit.history.layout import day_start_ms
 from loadmanager.kit.history.source import HistorySource, ListedSegment
 from loadmanager.nightly import causes
 from loadmanager.nightly.analysed_days import AnalysedDays, Manifest, gone_count
-from loadmanager.nightly.day import Day, Finding, many
+from loadmanager.nightly.day import Columns, Day, Finding, Row, many
 from loadmanager.nightly.drafts import DayDraft
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.facts import Facts
@@ -56,7 +56,22 @@ from loadmanager.nightly.questions import (
 from loadmanager.nightly.report import plots
 from loadmanager.nightly.report.page import render
 
-QUESTIONS: tuple[ModuleType, ...] = (
+
+class Question(Protocol):
+    """A question to a day: a module of `questions`, or an object like one."""
+
+    NAME: str
+    ABOUT: str
+    COLUMNS: Columns
+
+    def table(self, day: Day) -> pa.Table | list[Row]:
+        """Its answer."""
+
+    def findings(self, rows: Sequence[Any], day: Day) -> list[Finding]:
+        """What the answer says that somebody should know."""
+
+
+QUESTIONS: tuple[Question, ...] = (
     outages,
     leaders,
     broker_usage,
@@ -129,7 +144,7 @@ class Job:
         settings: StrategySettings,
         configured: str = "",
         quiet: bool = False,
-        questions: Sequence[ModuleType] = QUESTIONS,
+        questions: Sequence[Question] = QUESTIONS,
     ) -> None:
         self._questions = questions
         self._engine = engine
@@ -188,7 +203,7 @@ class Job:
         )
 
     def _ask(
-        self, question: ModuleType, day: Day, draft: DayDraft
+        self, question: Question, day: Day, draft: DayDraft
     ) -> tuple[TableHead, list[Finding]]:
         """A question's answer and findings. If it fails, only the questions that build on it fail.
 
@@ -293,7 +308,7 @@ class Job:
                 print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
 
 
-def _typed(question: ModuleType, answer: pa.Table | list[dict[str, Any]]) -> pa.Table:
+def _typed(question: Question, answer: pa.Table | list[dict[str, Any]]) -> pa.Table:
     """A question's table with the columns that it declares."""
     schema = pa.schema([(name, of_type) for name, (of_type, _) in question.COLUMNS.items()])
     if isinstance(answer, list):
@@ -301,7 +316,7 @@ def _typed(question: ModuleType, answer: pa.Table | list[dict[str, Any]]) -> pa.
     return answer.select(schema.names).cast(schema)
 
 
-def _table(question: ModuleType, answer: TableHead) -> dict[str, Any]:
+def _table(question: Question, answer: TableHead) -> dict[str, Any]:
     return {
         "about": question.ABOUT,
         "columns": {name: meaning for name, (_, meaning) in question.COLUMNS.items()},
@@ -344,7 +359,7 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _the_worst(question: ModuleType, findings: Sequence[Finding]) -> list[Finding]:
+def _the_worst(question: Question, findings: Sequence[Finding]) -> list[Finding]:
     """The worst findings of a question, and one that names the others."""
     ranked = sorted(findings, key=lambda finding: (-finding.importance, finding.title))
     if len(ranked) <= FINDINGS_MAX:

@@ -80,6 +80,7 @@ def test_a_tournament(history: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     outcome = json.loads(first.out)
     assert outcome["days"] == list(DATES)
     assert len(outcome["ranking"]) == 4
+    assert [each["calibration"] for each in outcome["calibrations"]] == list(DATES)
     assert status == (0 if outcome["diff"] else 4)
     assert bool(outcome["diff"]) == outcome["verdict"]["recommended"]
     assert "12 of 12 results are not known" in first.err
@@ -144,10 +145,11 @@ def test_a_table_for_people(
     """Every column is defined below it; nothing follows the verdict if there is no diff."""
     options = ("--no-spark", "--no-grid", "--random", "1", "--output", str(tmp_path))
     assert cli.main(["tournament", str(history), "--date", DATES[0], *options]) == 4
-    shown, defined, verdict = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    shown, defined, compared, verdict = capsys.readouterr().out.rstrip("\n").split("\n\n")
     for column in ("cost", "from", "to", "spread", "hot min", "moves", "efficient"):
         assert column.upper() in shown
         assert f"{column}: " in defined or f"{column}, " in defined
+    assert compared.startswith(f"{DATES[0]}: replayed with the settings that were in force")
     assert verdict.endswith("Nothing is recommended: that needs three days at least.")
 
 
@@ -175,6 +177,7 @@ def test_a_recorded_day_is_replayed(
     assert happened["days"][0]["moves"] == 0
     assert calibration["calibration"] == DATES[0]
     assert calibration["modelError"] < 0.01
+    assert set(calibration["refused"]) <= {"spread", "hot_minutes", "moves"}
     assert live["tried"] == "configured"
     assert [len(each["days"][0]["spreadByMinute"]) for each in (live, ours)] == [40, 40]
     assert ours["days"][0]["spread"] < live["days"][0]["spread"]

@@ -16,7 +16,7 @@ from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.units import MINUTE_MS
-from loadmanager.lab.calibration import Calibration
+from loadmanager.lab.calibration import Calibration, believed, calibration
 from loadmanager.lab.closed_loop import ClosedLoop, Costs, changed, run
 from loadmanager.lab.days import CPU_OF_A_CORE, DayOfLoad, DaySize, make_day, traffic
 from loadmanager.lab.measures import measure
@@ -88,7 +88,7 @@ def calibrated(seed: int, settings: StrategySettings) -> tuple[Recording, Calibr
 def calibration_of(recording: Recording, settings: StrategySettings) -> Calibration:
     """How far its replay is off."""
     replayed = measure(run(recording.day, settings, COSTS))
-    return Calibration(measure(recording.modelled), replayed, recording.fit.error)
+    return calibration(recording, replayed)
 
 
 BALANCED = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
@@ -122,13 +122,31 @@ def test_usage_is_taken_apart(seed: int, settings: StrategySettings) -> None:
 
 def test_what_is_far_off_is_said() -> None:
     """With both figures."""
-    happened, replayed = (measure(run(a_day(seed), BALANCED, COSTS)) for seed in (1, 2))
+    happened = measure(run(a_day(1), BALANCED, COSTS))
     near = Calibration(happened, happened, 0.02)
     assert (near.off, near.far_off) == (0, False)
-    assert "no figure here holds" not in near.text()
-    far = Calibration(happened, replace(replayed, spread=2 * happened.spread), 0.02)
+    assert "not to be believed" not in near.text()
+    far = Calibration(happened, replace(happened, spread=2 * happened.spread), 0.02)
     assert far.off == pytest.approx(-1)
-    assert far.text().endswith("Compare candidates with each other: no figure here holds by itself")
+    assert far.refused == ("spread",)
+    assert far.text().endswith("Compare candidates with each other: spread are not to be believed")
+
+
+def test_figures_that_are_far_off_are_told_as_multiples() -> None:
+    """Each by itself: the spread may be right where the moves are not."""
+    happened = measure(run(a_day(1), BALANCED, COSTS))
+    moved = Calibration(happened, replace(happened, moves=3 * happened.moves + 10), 0.02)
+    assert moved.refused == ("moves",)
+    figures = {"spread": happened.spread, "moves": 0.5 * moved.replayed.moves}
+    assert believed(figures, {"day": moved}) == {"spread": happened.spread, "moves": "x 0.50"}
+    hot = Calibration(happened, replace(happened, hot_minutes=happened.hot_minutes + 500), 0.02)
+    assert hot.refused == ("hot_minutes",)
+    nothing = replace(happened, moves=0)
+    assert Calibration(nothing, replace(nothing, moves=5), 0.02).refused == ()
+    assert Calibration(replace(happened, moves=20), nothing, 0.02).refused == ("moves",)
+    none = {"day": Calibration(replace(happened, moves=20), nothing, 0.02)}
+    assert believed({"moves": 0.0}, none) == {"moves": "x 1"}
+    assert believed({"moves": 2.0}, none) == {"moves": "more"}
 
 
 def test_a_broker_whose_sensor_lies_is_on_both_sides() -> None:

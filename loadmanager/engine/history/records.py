@@ -240,16 +240,21 @@ def broker_load(
     interval_ms: int,
     faults: list[str],
 ) -> BrokerLoad:
+    """What a report says. Pulsar may count less than nothing sent over the network: that is 0."""
+
+    def counted(resource: ResourceUsage) -> ResourceUsage:
+        return resource if resource.usage >= 0 else ResourceUsage(0.0, resource.limit)
+
     return BrokerLoad(
         ts=ts,
         broker=broker,
         interval_ms=interval_ms,
         usage=usage,
-        cpu=report.cpu,
-        memory=report.memory,
-        direct_memory=report.direct_memory,
-        bandwidth_in=report.bandwidth_in,
-        bandwidth_out=report.bandwidth_out,
+        cpu=counted(report.cpu),
+        memory=counted(report.memory),
+        direct_memory=counted(report.direct_memory),
+        bandwidth_in=counted(report.bandwidth_in),
+        bandwidth_out=counted(report.bandwidth_out),
         msg_rate_in=report.msg_rate_in,
         msg_rate_out=report.msg_rate_out,
         msg_throughput_in=report.msg_throughput_in,

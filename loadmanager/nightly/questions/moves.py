@@ -17,6 +17,7 @@ from loadmanager.engine.history.tenures import Handover, changes, pause_ms
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
+from loadmanager.nightly.certainty import Certainty
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -305,6 +306,7 @@ def _failed(day: Day) -> list[Finding]:
         Finding(
             importance=36 + 20 * len(failed) / len(tried),
             question=NAME,
+            certainty=Certainty.RECORDED,
             title=f"{len(failed)} of {many(len(tried), 'move')} failed",
             text=f"The first: {first['bundle']} from {first['source']} to {first['destination']} "
             f"at {clock(first['ts'])}: {(first['outcome'] or 'no reason')[:OUTCOME_MAX]}.",
@@ -331,6 +333,7 @@ def _stops(day: Day) -> list[Finding]:
         Finding(
             importance=50 + min(len(stops), 9),
             question=NAME,
+            certainty=Certainty.RECORDED,
             title=f"the circuit breaker stopped moves {many(len(stops), 'time')}",
             text=f"The daemon moved nothing for a while: {reasons}.",
             advice="See to what stopped it: it goes on by itself after breakerMinutes.",

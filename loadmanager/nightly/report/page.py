@@ -22,7 +22,8 @@ INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u
 """In a name, these would hide or turn round what stands beside it."""
 HARM = (
     "Cards are in order of harm: red, clients had no service or were held back, or brokers were "
-    "overloaded; yellow, capacity or moves were wasted, or it will become worse; green, a remark."
+    "overloaded; yellow, capacity or moves were wasted, or it will become worse; green, a remark. "
+    "Recorded: brokers recorded it; concluded: records were compared; estimated: by a model."
 )
 
 
@@ -98,7 +99,8 @@ def _card(finding: Mapping[str, Any]) -> str:
     commands = "\n".join(finding["commands"])
     return (
         f'<article class="{_grade(finding["importance"])}"><h3>{escape(finding["title"])}</h3>'
-        f'<p class="place">{_time(finding)} · {place}{" · ".join(links)}</p>'
+        f'<p class="place">{_time(finding)} · {place}{finding["certainty"]} · '
+        f"{' · '.join(links)}</p>"
         f"<p>{escape(finding['text'])}</p>"
         + (f"<p>It also caused:</p><ul>{effects}</ul>" if effects else "")
         + f'<p class="advice">{escape(finding["advice"])}</p>'
