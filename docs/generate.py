@@ -47,6 +47,7 @@ OF_THE_PAGE = (
     "ArchivedEvents",
     "ArchivedHeat",
     "ArchivedMoment",
+    "ArchivedSeries",
     "BundleStory",
     "BundlesShown",
     "ChangesShown",
