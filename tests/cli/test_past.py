@@ -125,17 +125,31 @@ async def test_decisions_go_on_into_earlier_terms(
         assert "no move ended then" in (await shell.run("moves", "list", "--since", "1h"))[1]
 
 
+def forget_file(folder: Path, broker: str) -> None:
+    """Have a broker's archive be away."""
+    (path,) = folder.rglob(f"*{broker.rpartition(':')[2]}.sqlite")
+    path.rename(path.with_suffix(".away"))
+
+
 async def test_a_broker_that_does_not_answer_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And what the others recorded nothing of; the exit status says that not all is here."""
+    """Unless its file is beside that of another; and what the others recorded nothing of. The exit
+    status says that not all is here.
+    """
     now = SystemClock().now_ms()
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         await written(served, 0, a_decision(now, what=BUNDLE, code="Pinned", reason="pinned"))
+        await written(served, 1, a_decision(now, what=BUNDLE, code="Held", reason="it is held"))
         await served.servers[1].stop()
         status, out, err = await shell.run("decisions", "--since", "2h")
+        assert (status, err) == (0, "")
+        assert "it is held" in out
+        forget_file(tmp_path, served.broker_id(1))
+        status, out, err = await shell.run("decisions", "--since", "2h")
         assert status == 1
+        assert "it is held" not in out
         assert "pinned" in out
         assert f"{served.broker_id(0)} recorded nothing before " in out
         assert f"{served.broker_id(1)} is left out" in err

@@ -67,12 +67,10 @@ async function ask<T>(question: string): Promise<Answers<T>> {
   const { brokers, beside } = await allParts();
   const path = `${ARCHIVE}/${question}`;
   if (!brokers.length) return { parts: [await get<T>(path)], missing: {} };
+  const fileOf = (name: string): Promise<T> => get<T>(`${path}&part=${encodeURIComponent(name)}`);
   const asked: [string, () => Promise<T>][] = [
     ...brokers.map((it): [string, () => Promise<T>] => [it, () => get<T>(path, it)]),
-    ...beside.map((it): [string, () => Promise<T>] => [
-      it,
-      () => get<T>(`${path}&part=${encodeURIComponent(it)}`),
-    ]),
+    ...beside.map((it): [string, () => Promise<T>] => [it, () => fileOf(it)]),
   ];
   const answers: Answers<T> = { parts: [], missing: {} };
   const worker = async (): Promise<void> => {
@@ -81,7 +79,12 @@ async function ask<T>(question: string): Promise<Answers<T>> {
         answers.parts.push(await next[1]());
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
-        answers.missing[next[0]] = error.message;
+        try {
+          answers.parts.push(await fileOf(next[0])); // it may be frozen, and its file be beside
+        } catch (again) {
+          if (!(again instanceof Failure)) throw again;
+          answers.missing[next[0]] = error.message;
+        }
       }
     }
   };

@@ -115,11 +115,15 @@ def parts_of(
         answer = admin.get(path, shape)
         return PartsOf({answer.part: answer}, {}, of_daemon=True)
     answers, missing = ask_each(admin, parts.brokers, ask, timeout_s=ANSWER_S)
-    for name in parts.beside:
+    for name in [
+        *parts.beside,
+        *missing,
+    ]:  # of a broker that is frozen, the file may be beside, too
         try:
             answers[name] = admin.get(f"{path}&{urlencode({'part': name})}", shape)
+            missing.pop(name, None)
         except OperationalError as error:
-            missing[name] = str(error)
+            missing.setdefault(name, str(error))
     if not answers:
         raise OperationalError("no archive answers: " + "; ".join(sorted(missing.values())))
     return PartsOf(answers, missing)
