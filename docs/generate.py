@@ -25,7 +25,7 @@ from aiohttp import web
 from loadmanager import cli
 from loadmanager.broker import settings
 from loadmanager.broker.admin.server import AdminServer
-from loadmanager.engine.history import cycles, members, records
+from loadmanager.engine.history import clients, cycles, members, records
 from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
 from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
 from loadmanager.engine.strategies import registry
@@ -47,6 +47,7 @@ OF_THE_PAGE = (
     "ArchivedEvents",
     "ArchivedHeat",
     "ArchivedMoment",
+    "ArchivedSeries",
     "BundleStory",
     "BundlesShown",
     "ChangesShown",
@@ -587,7 +588,12 @@ def history() -> str:
     """Every kind of record with its fields."""
     blocks = []
     common = {field.encode_name for field in msgspec.structs.fields(records.Record)}
-    kinds = {**records.KINDS, **cycles.CYCLE_KINDS, **members.MEMBER_KINDS}
+    kinds = {
+        **records.KINDS,
+        **cycles.CYCLE_KINDS,
+        **members.MEMBER_KINDS,
+        **clients.CLIENT_KINDS,
+    }
     for kind, record in sorted(kinds.items()):
         fields = "\n".join(_fields(record, common))
         blocks.append(f"## `{kind}`\n\n{wrapped(first_paragraph(record.__doc__))}\n\n{fields}")

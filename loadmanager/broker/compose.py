@@ -18,6 +18,7 @@ from loadmanager.broker.hosting import (
     connect,
     disconnect,
     hosting_samples,
+    record_clients,
     returns_of,
     share_topics,
 )
@@ -75,6 +76,7 @@ class Parts:
         self.audit = build_audit(outside, self._telling)
         self.access = build_access(settings, outside, cluster.namespaces, noting, base.corrupt)
         connect(self.hosting, self.access, self.audit)
+        record_clients(self.hosting, outside.history, base.broker_id)
         storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
         self._topics = Topics(noting, cluster.namespaces, base.broker, base.corrupt, storage)
         share_topics(self._topics, self.hosting)

@@ -12,6 +12,7 @@ from loadmanager.broker.service import (
     BrokerService,
     DisconnectsRoles,
     Outside,
+    RecordsClients,
     SharesTopics,
     StoresTopics,
     TellsChanges,
@@ -24,6 +25,7 @@ from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
@@ -101,6 +103,12 @@ def announce_openings(manager: RunningManager, hosting: BrokerService) -> None:
     """
     if isinstance(manager, ExtensibleManager) and type(hosting) is not BrokerServer:
         manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+
+
+def record_clients(hosting: BrokerService, history: History | None, broker: str) -> None:
+    """Have the service record its clients if it can, as our broker does."""
+    if history is not None and isinstance(hosting, RecordsClients):
+        hosting.record_clients(history, broker)
 
 
 def connect(hosting: BrokerService, access: BrokerAccess | None, audit: Audit) -> None:

@@ -18,6 +18,7 @@ from loadmanager.broker.topics.limits import PolicyListener
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.conf import Live
 from loadmanager.kit.history.archive import Archive
+from loadmanager.kit.history.port import History
 from loadmanager.kit.listener import Tls
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.telemetry import Detail, Sample
@@ -84,6 +85,15 @@ class TellsChanges(Protocol):
 
     def tell_changes(self, audit: Audit) -> None:
         """Tell this of changes from now on; called before `BrokerService.begin`."""
+        ...
+
+
+@runtime_checkable
+class RecordsClients(Protocol):
+    """A `BrokerService` that records which clients come, leave and are refused."""
+
+    def record_clients(self, history: History, broker: str) -> None:
+        """Record them from now on; called before `BrokerService.begin`."""
         ...
 
 

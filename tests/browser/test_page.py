@@ -190,10 +190,21 @@ async def test_a_time_gone_by(cluster: Cluster) -> None:
         assert "What would move?" not in await page.text(".top")
         address = await page.value("location.search")
         assert address.startswith("?at=20")
+        await page.click("#heat-rows .row")
+        await page.wait_text("As of", "aside")
+        await page.wait_text("producers", "aside dl")
+        assert "127.0.0.1" in await page.text("aside dl")
+        assert "Move…" not in await page.text("aside")
+        await page.click("aside dl button")  # its owner
+        await page.wait_text("Its bundles, the hottest first", "aside")
+        await page.wait_text("msg/s", "aside .list")
+        assert "Cordon…" not in await page.text("aside")
 
         await page.go(f"http://{cluster.broker_id(1)}/ui{address}")  # as somebody else opens it
         await page.wait_text("what the brokers recorded", ".past-note")
         await page.wait("document.querySelectorAll('.broker.active').length === 2")
+        await page.go(f"http://{cluster.broker_id(0)}/ui#client=127.0.0.1")
+        await page.wait_text("is served by", "aside .lines")
         await page.go(f"http://{cluster.broker_id(1)}/ui?at=2020-01-01T00:00:00Z&last=60")
         await page.wait_text("No broker that answers recorded anything then", ".past-note")
         await page.wait_text("Nothing is recorded of then", ".summary")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from broker.admin.serving import serving
-from broker.admin.test_archive import BUNDLE, MINUTE, a_decision, in_folder, written
+from broker.admin.test_archive import (
+    BUNDLE,
+    MINUTE,
+    a_decision,
+    in_folder,
+    written,
+)
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 from msgspec import structs
@@ -15,6 +23,7 @@ from msgspec import structs
 from loadmanager.cli.admin.times import clock, parse_moment
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     AuditedChange,
@@ -116,17 +125,31 @@ async def test_decisions_go_on_into_earlier_terms(
         assert "no move ended then" in (await shell.run("moves", "list", "--since", "1h"))[1]
 
 
+def forget_file(folder: Path, broker: str) -> None:
+    """Have a broker's archive be away."""
+    (path,) = folder.rglob(f"*{broker.rpartition(':')[2]}.sqlite")
+    path.rename(path.with_suffix(".away"))
+
+
 async def test_a_broker_that_does_not_answer_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And what the others recorded nothing of; the exit status says that not all is here."""
+    """Unless its file is beside that of another; and what the others recorded nothing of. The exit
+    status says that not all is here.
+    """
     now = SystemClock().now_ms()
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         await written(served, 0, a_decision(now, what=BUNDLE, code="Pinned", reason="pinned"))
+        await written(served, 1, a_decision(now, what=BUNDLE, code="Held", reason="it is held"))
         await served.servers[1].stop()
         status, out, err = await shell.run("decisions", "--since", "2h")
+        assert (status, err) == (0, "")
+        assert "it is held" in out
+        forget_file(tmp_path, served.broker_id(1))
+        status, out, err = await shell.run("decisions", "--since", "2h")
         assert status == 1
+        assert "it is held" not in out
         assert "pinned" in out
         assert f"{served.broker_id(0)} recorded nothing before " in out
         assert f"{served.broker_id(1)} is left out" in err
@@ -343,3 +366,105 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert "12.0 messages/s on average" in out
         status, out, _ = await shell.run("history", "nobody")
         assert (status, out.splitlines()[0]) == (1, "nothing is recorded of nobody")
+
+
+async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its address or name: where it was served, what it was refused, and that its broker died;
+    found when it is away, and among those that were refused.
+    """
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, topic = Shell(served, capsys), "persistent://acme/orders/t"
+        here = {"client": "10.0.0.7:5000", "address": "10.0.0.7", "name": "till-3"}
+        there = {"what": "producer", "topic": topic, "bundle": BUNDLE, **here}
+        first, dead = served.broker_id(0), "dead:1"
+        refused = {"reason": "Producer with name 'till-3' is busy", "code": "ProducerBusy"}
+        await written(
+            served,
+            0,
+            ClientStep(ts=now - 9 * MINUTE, broker=dead, event="attached", **there),
+            MemberChange(ts=now - 8 * MINUTE, broker=first, of=dead, event="left", how="lost"),
+            ClientStep(
+                ts=now - 7 * MINUTE, broker=first, event="refused", times=3, **there, **refused
+            ),
+            ClientStep(ts=now - 6 * MINUTE, broker=first, event="attached", **there),
+            ClientStep(ts=now - 5 * MINUTE, broker=first, event="unrecorded", times=40),
+        )
+        left = {"reason": "its topic was closed here", "destination": served.broker_id(1)}
+        await written(
+            served,
+            1,
+            ClientStep(
+                ts=now,
+                broker=first,
+                event="left",
+                attached_ms=6 * MINUTE,
+                messages=12,
+                **left,
+                **there,
+            ),
+        )
+        for name in ("till-3", "10.0.0.7", "10.0.0.7:5000"):
+            status, out, _ = await shell.run("history", name)
+            lines = [line.partition("  ")[2] for line in out.splitlines()]
+            who = f"producer till-3 from 10.0.0.7:5000 on {topic}"
+            busy = "Producer with name 'till-3' is busy (ProducerBusy, 3 times)"
+            why = f"its topic was closed here; it was sent to {served.broker_id(1)}"
+            assert lines[:5] == [
+                f"{who} is served by {dead}",
+                f"{dead} left: lost; it owned 0 bundles",
+                f"{who} was refused by {first}: {busy}",
+                f"{who} is served by {first}",
+                f"{who} left {first} after 6 min and 12 messages: {why}",
+            ], name
+            assert "recorded 40 steps of clients before" in out.splitlines()[-1]
+        status, out, _ = await shell.run("find", "till-3")
+        assert (status, "nobody who is connected" in out, "it was sent to" in out) == (
+            1,
+            True,
+            True,
+        )
+        for text in (("till-3",), (topic,), ()):
+            _, out, _ = await shell.run("find", *text, "--refused")
+            assert "10.0.0.7:5000" in out
+            assert "is busy" in out
+        assert "nobody was refused" in (await shell.run("find", "till-4", "--refused"))[1]
+        assert (await shell.run("find"))[0] == 2
+
+
+def recorded_in(folder: Path, runs: list[tuple[int, int, int]]) -> None:
+    """Have all archives of a folder say when they were written."""
+    for path in folder.rglob("*.sqlite"):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("DELETE FROM run")
+            db.executemany("INSERT INTO run(id, began, ended, dropped) VALUES(?, ?, ?, 0)", runs)
+
+
+async def test_that_the_whole_cluster_was_down_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By --at, a story, the status and the doctor; a gap after which nobody started is none."""
+    now = SystemClock().now_ms()
+    begin, end = now - 30 * MINUTE, now - 20 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, first = Shell(served, capsys), served.broker_id(0)
+        step = OwnershipStep(
+            ts=begin - MINUTE, broker=first, bundle=BUNDLE, before="Free", after="Owned", reason="r"
+        )
+        await written(served, 0, step)
+        recorded_in(tmp_path, [(101, begin - MINUTE, begin), (102, end, now)])
+        at = ("bundles", "list", "--at", clock(now - 25 * MINUTE).replace(" ", "T"))
+        assert "the whole cluster was down" not in (await shell.run(*at))[1]
+        start = MemberChange(ts=end + 500, broker=first, of=first, event="starts")
+        await written(served, 0, start)
+        down = f"the whole cluster was down from {clock(begin)} to {clock(end)} (10 min)"
+        for command in (at, ("brokers", "list", *at[2:]), ("history", BUNDLE), ("status",)):
+            assert down in (await shell.run(*command))[1], command
+        assert (
+            "the whole cluster was down"
+            not in (
+                await shell.run(
+                    "bundles", "list", "--at", clock(begin - MINUTE // 2).replace(" ", "T")
+                )
+            )[1]
+        )

@@ -3,7 +3,7 @@ import { panel } from "./state";
 import type { Panel } from "./state";
 import { queryOf, when, whenIn } from "./when";
 
-const ADDRESS = /^#(bundle|broker)=(.+)$/;
+const ADDRESS = /^#(bundle|broker|client)=(.+)$/;
 
 export function addressOf(shown: Panel): string {
   return shown ? `#${shown.kind}=${encodeURI(shown.name).replace(/#/g, "%23")}` : "";
@@ -11,7 +11,7 @@ export function addressOf(shown: Panel): string {
 
 function panelAt(address: string): Panel {
   const [, kind, name] = ADDRESS.exec(address) ?? [];
-  if ((kind !== "bundle" && kind !== "broker") || name === undefined) return null;
+  if ((kind !== "bundle" && kind !== "broker" && kind !== "client") || name === undefined) return null;
   try {
     return { kind, name: decodeURIComponent(name) };
   } catch {

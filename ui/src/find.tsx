@@ -2,11 +2,12 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
-import { plural } from "./format";
+import { messages, plural } from "./format";
 import { shortBundle } from "./sentences";
-import { cluster, decisions, heat, isDaemon, panel } from "./state";
+import { clientOf, cluster, decisions, heat, isDaemon, panel } from "./state";
 import type { Panel } from "./state";
 import { Store, use } from "./store";
+import { when } from "./when";
 import type { BundlesShown, ClientsFound } from "../generated/openapi";
 
 export const finding = new Store(false);
@@ -81,19 +82,29 @@ async function clients(text: string): Promise<Hit[]> {
   if (isDaemon(cluster.value) || text.length < 2) return [];
   const query = `find=${encodeURIComponent(text)}&limit=${SHOWN}`;
   const { clients: list = [] } = await get<ClientsFound>(`${V1}/clients?${query}`);
-  return list.map(({ kind, name, topic, bundle, client, subscription }) => ({
+  const hits = list.map(({ kind, name, topic, bundle, client, subscription, rate, heldBy }): Hit => ({
     kind,
     name,
     about: [
       `on ${topic.replace(/^persistent:\/\//, "")}`,
       subscription ? `of ${subscription}` : "",
       client ? `from ${client}` : "",
+      typeof rate === "number" ? `${messages(rate)} msg/s` : "",
+      heldBy?.length ? `held by ${heldBy.join(", ")}` : "",
     ]
       .filter(Boolean)
       .join(" "),
-    opens: bundleHit(bundle, "").opens,
+    opens: client && name ? { kind: "client", name } : bundleHit(bundle, "").opens,
     key: `${topic} ${client}`,
   }));
+  return [...hits, ...(await recorded(text))];
+}
+
+// Somebody who may be away: what is recorded of exactly this name or address.
+async function recorded(text: string): Promise<Hit[]> {
+  const [last] = await clientOf(text, when.value?.at ?? null, 1);
+  if (!last) return [];
+  return [{ kind: "client", name: text, about: last.text, opens: { kind: "client", name: text }, key: "story" }];
 }
 
 function useHits(text: string): { hits: Hit[]; problem: string; asking: boolean } {

@@ -11,18 +11,18 @@ import { followAddress } from "./address";
 import { Decisions } from "./decisions";
 import { Find, finding } from "./find";
 import { Findings } from "./findings";
-import { bytes, clock, count, duration, messages, percent, plural } from "./format";
+import { bytes, clock, count, duration, messages, moment, percent, plural } from "./format";
 import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
 import { absenceText, returnText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, isDaemon, link, moves, panel, refresh, returned, toast } from "./state";
+import { absences, begin, cluster, decisions, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast } from "./state";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
 import { Throttled } from "./throttled";
 import { PastNote, TimeBar } from "./timebar";
-import { shownAt, when } from "./when";
+import { HOUR_MS, shownAt, when } from "./when";
 
 const LATELY_MAX = 3;
 const KEYS: [string, string, () => void][] = [
@@ -78,8 +78,13 @@ function headroom(room: NonNullable<Cluster["headroom"]>): JSX.Element {
 }
 
 function status(now: Cluster): { text: string; level: string } {
-  if (when.value && !now.brokers.some(runs))
-    return { text: "Nothing is recorded of then.", level: "warn" };
+  const then = when.value;
+  const down = then && downs.value.find(({ begin, end }) => begin < then.at && then.at < end);
+  if (down) {
+    const text = `The whole cluster was down, from ${moment(down.begin)} to ${moment(down.end)}.`;
+    return { text, level: "bad" };
+  }
+  if (then && !now.brokers.some(runs)) return { text: "Nothing is recorded of then.", level: "warn" };
   const { moves: queue, paused } = now;
   const gone = absences(now);
   const [absent] = gone.filter(({ how }) => how === "lost").concat(gone);
@@ -110,6 +115,14 @@ function status(now: Cluster): { text: string; level: string } {
     return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
   }
   if (!decisions.value) return { text: "The decisions have not come yet.", level: "ok" };
+  if (then && pastNotes.value?.length)
+    return { text: "Not all that was is here: see the notes above.", level: "warn" };
+  const [waits] = returned(now, shownAt()).filter(({ placed, bundles }) => (placed ?? 0) < (bundles ?? 0));
+  if (waits) {
+    const left = (waits.bundles ?? 0) - (waits.placed ?? 0);
+    const text = `${plural(left, "bundle")} of ${waits.broker}, which was lost, had no owner yet.`;
+    return { text: then ? text : text.replace(" had ", left === 1 ? " has " : " have "), level: "warn" };
+  }
   const last = decisions.value.find((decision) => decision.kind === "shed");
   if (!last && when.value) return { text: "No cycle is recorded of the time before.", level: "ok" };
   if (!last) return { text: `${now.shedder} has not run yet in this term.`, level: "ok" };
@@ -122,6 +135,8 @@ function status(now: Cluster): { text: string; level: string } {
 function Summary(): JSX.Element | null {
   const now = use(cluster);
   use(decisions);
+  use(downs);
+  use(pastNotes);
   if (!now) return null;
   const live = now.brokers.filter(runs);
   const sum = (of: (broker: Broker) => number | null): number =>
@@ -146,10 +161,16 @@ function Summary(): JSX.Element | null {
 function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
-  if (!lost.length) return null;
+  const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < HOUR_MS);
+  if (!lost.length && !lately.length) return null;
   const more = lost.length - LATELY_MAX;
   return (
     <ul class="lately" aria-label="Brokers that were lost in the last hour">
+      {lately.map(({ begin, end }) => (
+        <li key={begin}>
+          The whole cluster was down from {clock(begin)} to {clock(end)}, for {duration(end - begin)}.
+        </li>
+      ))}
       {lost.slice(0, LATELY_MAX).map((absence) => (
         <li key={absence.broker} class={(absence.placed ?? 0) < (absence.bundles ?? 0) ? "problem" : ""}>
           {returnText(absence)}.

@@ -1,6 +1,6 @@
 // What was at a time gone by: the archives of all brokers are asked, and their answers merged.
 import { Failure, V1, get } from "./api";
-import { duration } from "./format";
+import { duration, plural } from "./format";
 import type { Broker } from "./state";
 import type {
   AbsentBroker,
@@ -10,6 +10,7 @@ import type {
   ArchivedHeat,
   ArchivedLoads,
   ArchivedMoment,
+  ArchivedSeries,
   ChangeShown,
   DecisionShown,
   HeatSeries,
@@ -30,6 +31,9 @@ const LISTED = 100;
 const COLUMNS = 120;
 const HEAT_ROWS = 60;
 const MEMBERS = 500;
+const NEAR_MS = 300_000; // the last loads before a moment stand for it for so long
+const COARSE_MS = 900_000; // averages over this time are kept of earlier days
+const COMES = new Set(["left", "back", "starts", "leads"]);
 const DECISIONS = ["unload", "place", "split", "skip", "move"].map((it) => `kind=decision.${it}`);
 
 export interface Past {
@@ -63,12 +67,10 @@ async function ask<T>(question: string): Promise<Answers<T>> {
   const { brokers, beside } = await allParts();
   const path = `${ARCHIVE}/${question}`;
   if (!brokers.length) return { parts: [await get<T>(path)], missing: {} };
+  const fileOf = (name: string): Promise<T> => get<T>(`${path}&part=${encodeURIComponent(name)}`);
   const asked: [string, () => Promise<T>][] = [
     ...brokers.map((it): [string, () => Promise<T>] => [it, () => get<T>(path, it)]),
-    ...beside.map((it): [string, () => Promise<T>] => [
-      it,
-      () => get<T>(`${path}&part=${encodeURIComponent(it)}`),
-    ]),
+    ...beside.map((it): [string, () => Promise<T>] => [it, () => fileOf(it)]),
   ];
   const answers: Answers<T> = { parts: [], missing: {} };
   const worker = async (): Promise<void> => {
@@ -77,7 +79,12 @@ async function ask<T>(question: string): Promise<Answers<T>> {
         answers.parts.push(await next[1]());
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
-        answers.missing[next[0]] = error.message;
+        try {
+          answers.parts.push(await fileOf(next[0])); // it may be frozen, and its file be beside
+        } catch (again) {
+          if (!(again instanceof Failure)) throw again;
+          answers.missing[next[0]] = error.message;
+        }
       }
     }
   };
@@ -89,6 +96,142 @@ async function events(kinds: string[], range: string): Promise<Answers<ArchivedE
   const { parts, missing } = await ask<ArchivedEvents>(`events?${[...kinds, range].join("&")}`);
   const found = parts.flatMap((part) => part.events).sort((a, b) => b.last - a.last || b.ts - a.ts);
   return { parts: found, missing };
+}
+
+// A time in which no broker recorded anything, after which one started.
+export interface Down {
+  begin: number;
+  end: number;
+}
+
+const GAP_MS = 30_000; // a broker gives a sign every ten seconds
+const START_MS = 60_000;
+
+export async function askDown(since: number): Promise<Down[]> {
+  if (!(await allParts()).brokers.length) return []; // a daemon's archive says nothing of brokers
+  const { parts } = await ask<ArchivedEvents>(`events?kind=member&limit=${MEMBERS}`);
+  const starts = parts.flatMap((part) =>
+    part.events.filter(({ record }) => text(record, "event") === "starts").map(({ ts }) => ts),
+  );
+  const runs = parts.flatMap(({ recorded }) => recorded).sort((a, b) => a.begin - b.begin);
+  const downs: Down[] = [];
+  let last = Infinity;
+  for (const { begin, end } of runs) {
+    const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
+    if (begin - last > GAP_MS && begin >= since && started) downs.push({ begin: last, end: begin });
+    last = last === Infinity ? end : Math.max(last, end);
+  }
+  return downs;
+}
+
+// What a client did, or what was done to it, the newest first.
+export interface ClientLine {
+  ts: number;
+  bad: boolean;
+  text: string;
+}
+
+const CLIENT = ["attached", "left", "refused"].map((it) => `kind=client.${it}`);
+
+export async function askClient(name: string, until: number | null, limit = LISTED): Promise<ClientLine[]> {
+  const range = `about=${encodeURIComponent(name)}&limit=${limit}`;
+  const { parts } = await events(CLIENT, until === null ? range : `until=${until}&${range}`);
+  return parts.slice(0, limit).map(({ ts, record }) => ({
+    ts,
+    bad: text(record, "event") === "refused",
+    text: clientText(record),
+  }));
+}
+
+function clientText(record: ArchivedEvent["record"]): string {
+  const of = (field: string): string => text(record, field);
+  const within = of("subscription") ? ` of ${of("subscription")}` : "";
+  const on = of("topic") ? ` on ${of("topic").replace(/^persistent:\/\//, "")}` : "";
+  const who = `${of("what")} ${of("name")}`.trim() + `${within} from ${of("client")}${on}`;
+  if (of("event") === "attached") return `${who} is served by ${of("broker")}`;
+  if (of("event") === "refused") {
+    const times = figure(record, "times") ?? 1;
+    const often = times > 1 ? `, ${times} times` : "";
+    return `${who} was refused by ${of("broker")}: ${of("reason")} (${of("code")}${often})`;
+  }
+  const stayed = duration(figure(record, "attachedMs") ?? 0);
+  const sent = of("destination") ? `; it was sent to ${of("destination")}` : "";
+  const messages = plural(figure(record, "messages") ?? 0, "message");
+  return `${who} left ${of("broker")} after ${stayed} and ${messages}: ${of("reason")}${sent}`;
+}
+
+// A bundle as it was: its owner is exact, its traffic an average.
+export interface BundleThen {
+  owner: string | null;
+  since: number | null; // null: longer than is recorded
+  traffic: { msgRateIn: number; msgRateOut: number; throughput: number; producers: number; consumers: number } | null;
+  decisions: DecisionShown[];
+}
+
+export async function askBundle(bundle: string, at: number): Promise<BundleThen> {
+  const about = `about=${encodeURIComponent(bundle)}&until=${at}&limit=${LISTED}`;
+  const near = `name=${encodeURIComponent(bundle)}&since=${at - NEAR_MS}&until=${at + COARSE_MS}`;
+  const [decided, steps, members, loads] = await Promise.all([
+    events(DECISIONS, about),
+    events(["kind=ownership"], about),
+    events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
+    ask<ArchivedSeries>(`series?kind=bundle_load&${near}`),
+  ]);
+  const points = loads.parts.flatMap(({ columns, points: some }) =>
+    some.map((point) => ({ ...point, of: (name: string) => point.figures[columns.indexOf(name)] ?? 0 })),
+  );
+  const point =
+    points.find(({ ts, spanMs }) => ts - spanMs < at && at <= ts) ??
+    points.filter(({ ts }) => ts <= at).at(-1);
+  const step = steps.parts.find(({ record }) => ["Owned", "Free"].includes(text(record, "after")));
+  const by = step && text(step.record, "after") === "Owned" ? text(step.record, "broker") : null;
+  const left = members.parts.some(
+    ({ ts, record }) => text(record, "event") === "left" && text(record, "of") === by && ts > (step?.ts ?? 0),
+  );
+  const owner = step ? (left ? null : by) : (point?.broker ?? null);
+  return {
+    owner,
+    since: owner === by ? (step?.ts ?? null) : null,
+    traffic: point
+      ? {
+          msgRateIn: point.of("msg_rate_in"),
+          msgRateOut: point.of("msg_rate_out"),
+          throughput: point.of("msg_throughput_in") + point.of("msg_throughput_out"),
+          producers: point.of("producers"),
+          consumers: point.of("consumers"),
+        }
+      : null,
+    decisions: decisionsOf(decided.parts),
+  };
+}
+
+// The bundles of a broker as they were, the hottest first, and what was decided about it until then.
+export interface BrokerThen {
+  bundles: { bundle: string; rate: number; throughput: number }[];
+  decisions: DecisionShown[];
+}
+
+export async function askBroker(broker: string, at: number): Promise<BrokerThen> {
+  const about = `about=${encodeURIComponent(broker)}&until=${at}&limit=${LISTED}`;
+  const [loads, decided] = await Promise.all([
+    ask<ArchivedMoment>(`loads?at=${at}&kind=bundle_load`),
+    events(DECISIONS, about),
+  ]);
+  const bundles = loads.parts
+    .flatMap((part) => part.loads)
+    .filter((each) => each.broker === broker)
+    .flatMap(({ columns, figures }) =>
+      Object.entries(figures).map(([bundle, row]) => {
+        const of = (name: string): number => row[columns.indexOf(name)] ?? 0;
+        return {
+          bundle,
+          rate: of("msg_rate_in") + of("msg_rate_out"),
+          throughput: of("msg_throughput_in") + of("msg_throughput_out"),
+        };
+      }),
+    );
+  bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
+  return { bundles, decisions: decisionsOf(decided.parts) };
 }
 
 export async function askPast({ at, last }: When): Promise<Past> {
@@ -103,7 +246,9 @@ export async function askPast({ at, last }: When): Promise<Past> {
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
-  const brokers = all.filter(({ kind }) => kind === "broker_load").flatMap(brokerRows);
+  const brokers = all
+    .filter(({ kind, broker, ts, spanMs }) => kind === "broker_load" && !leftBy(came.parts, broker, ts - spanMs))
+    .flatMap(brokerRows);
   const decisions = decisionsOf(decided.parts);
   const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
@@ -120,6 +265,13 @@ export async function askPast({ at, last }: When): Promise<Past> {
     notes: notesOf(loads.parts, brokers.length),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing },
   };
+}
+
+// Whether a broker had left, although its last load stands for the moment: by the last that is
+// recorded of it, if that is newer than the load.
+function leftBy(members: ArchivedEvent[], broker: string, loaded: number): boolean {
+  const last = members.find(({ record }) => text(record, "of") === broker && COMES.has(text(record, "event")));
+  return last !== undefined && last.ts >= loaded && text(last.record, "event") === "left";
 }
 
 // Who led: the term that began last, unless its leader had left. Earlier versions recorded no terms:

@@ -1,8 +1,8 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askChanges, askEarlier, askMarks, askPast } from "./past";
-import type { Mark, Past } from "./past";
+import { askChanges, askClient, askDown, askEarlier, askMarks, askPast } from "./past";
+import type { ClientLine, Down, Mark, Past } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
 import { HOUR_MS, when } from "./when";
@@ -53,7 +53,7 @@ export interface Cluster extends Omit<ClusterShown, "brokers"> {
   brokers: Broker[];
 }
 
-export type Panel = { kind: "bundle"; name: string } | { kind: "broker"; name: string } | null;
+export type Panel = { kind: "bundle" | "broker" | "client"; name: string } | null;
 
 // A daemon beside a Pulsar cluster has neither heat, limits, findings nor a stream of events.
 export const isDaemon = (now: Cluster | null): boolean => typeof now?.fleet === "string";
@@ -168,6 +168,7 @@ async function turnOnce(): Promise<void> {
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
   const daemon = isDaemon(cluster.value);
+  if (!daemon) void lookForDowns();
   const work = daemon
     ? [part<ClustersShown>("clusters", `${V1}/clusters`, (document) => clusters.set(document))]
     : [
@@ -203,6 +204,7 @@ let shownOf: When | null = null;
 async function showPast(then: When): Promise<void> {
   if (then === shownOf && pastNotes.value) return;
   if (!cluster.value) cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
+  void lookForDowns();
   const past = await askPast(then);
   if (when.value !== then || !cluster.value) return;
   shownOf = then;
@@ -249,6 +251,19 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
   }
 }
 
+// When the whole cluster was down: asked for when the page opens, and after it was.
+export const downs = new Store<Down[]>([]);
+const DOWN_AGAIN_MS = 5 * 60_000;
+let downAt = 0;
+
+async function lookForDowns(): Promise<void> {
+  if (Date.now() - downAt < DOWN_AGAIN_MS) return;
+  downAt = Date.now();
+  downs.set(await orNone(askDown(0)));
+}
+
+export const clientOf = (name: string, until: number | null, limit?: number): Promise<ClientLine[]> =>
+  orNone(askClient(name, until, limit));
 export const earlierOf = (name: string | null, epoch: number): Promise<Decision[]> =>
   orNone(askEarlier(name, epoch));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());
@@ -288,6 +303,7 @@ async function look(): Promise<void> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     failures += 1;
+    downAt = 0;
     happened = false;
     wait = Math.min(INTERVAL_MS * 2 ** Math.min(failures - 1, 4), RETRY_MAX_MS);
     const since = link.value.state === error.kind ? link.value.since : Date.now();

@@ -21,7 +21,9 @@ import type {
   DecisionShown as Decision,
 } from "../generated/openapi";
 import { isPartOf, shortBundle } from "./sentences";
+import { BrokerAt, BundleAt, OfClient } from "./then";
 import { cluster, copy, decisions, heat, isDaemon, panel } from "./state";
+import type { Panel } from "./state";
 import { use } from "./store";
 import { when } from "./when";
 
@@ -83,17 +85,19 @@ export function Side(): JSX.Element | null {
           Copy name
         </button>
       )}
-      {then && <p class="small">Its figures and decisions are those of now, not of then.</p>}
-      {shown.kind === "bundle" ? (
-        <OfBundle key={shown.name} name={shown.name} />
-      ) : (
-        <OfBroker key={shown.name} name={shown.name} />
-      )}
+      <Shown key={shown.name} of={shown} at={then?.at ?? null} />
     </aside>
   );
 }
 
-function Facts({ facts }: { facts: [string, ComponentChildren][] }): JSX.Element {
+function Shown({ of: { kind, name }, at }: { of: NonNullable<Panel>; at: number | null }): JSX.Element {
+  if (kind === "client") return <OfClient name={name} at={at} />;
+  if (at !== null)
+    return kind === "bundle" ? <BundleAt name={name} at={at} /> : <BrokerAt name={name} at={at} />;
+  return kind === "bundle" ? <OfBundle name={name} /> : <OfBroker name={name} />;
+}
+
+export function Facts({ facts }: { facts: [string, ComponentChildren][] }): JSX.Element {
   return (
     <dl>
       {facts.map(([name, value]) => (
@@ -106,13 +110,13 @@ function Facts({ facts }: { facts: [string, ComponentChildren][] }): JSX.Element
   );
 }
 
-const brokerLink = (broker: string): JSX.Element => (
+export const brokerLink = (broker: string): JSX.Element => (
   <button class="link" onClick={() => panel.set({ kind: "broker", name: broker })}>
     {broker}
   </button>
 );
 
-const bundleLink = (bundle: string): JSX.Element => (
+export const bundleLink = (bundle: string): JSX.Element => (
   <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle })}>
     {shortBundle(bundle)}
   </button>
@@ -244,7 +248,8 @@ function pinText(story: Story): string {
 
 const SPARK = { width: 400, height: 56 };
 
-function Spark({ bundle }: { bundle: string }): JSX.Element | null {
+export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
+  const then = use(when);
   const series = use(heat)?.bundles.find((each) => each.bundle === bundle);
   if (!series) return null;
   const values = series.throughput;
@@ -270,7 +275,9 @@ function Spark({ bundle }: { bundle: string }): JSX.Element | null {
         ))}
         <path d={path} />
       </svg>
-      <figcaption>bytes/s in the last minutes, at most {bytes(most)}</figcaption>
+      <figcaption>
+        bytes/s in the {then ? `${duration(then.last)} before` : "last minutes"}, at most {bytes(most)}
+      </figcaption>
     </figure>
   );
 }
@@ -354,7 +361,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
   );
 }
 
-function Resources({ broker }: { broker: Broker }): JSX.Element {
+export function Resources({ broker }: { broker: Broker }): JSX.Element {
   return (
     <ul class="resources">
       {resourcesOf(broker).map(({ name, part }) => (

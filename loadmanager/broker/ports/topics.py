@@ -36,6 +36,14 @@ class ClientFound(Shape):
     roles: list[str]
     since: int | None
     """When it was attached, in ms since the epoch."""
+    rate: float | None = None
+    """Messages/s that it published, or that were delivered to it, in the last stats period; null: a
+    subscription.
+    """
+    throughput: float | None = None
+    """The same in bytes/s."""
+    held_by: list[str] = msgspec.field(default_factory=list)
+    """What keeps the broker from reading its connection now."""
 
 
 class ClientsFound(Shape):

@@ -13,12 +13,8 @@ from typing import Any
 
 from loadmanager.broker.ports.access import Access
 from loadmanager.broker.protocol.connection import Connection, Handler
-from loadmanager.broker.protocol.lookups import (
-    FAILED_LOOKUP,
-    FAILED_METADATA,
-    SERVER_VERSION,
-    code_of,
-)
+from loadmanager.broker.protocol.lookups import SERVER_VERSION, code_of
+from loadmanager.broker.protocol.refusing import refuse
 from loadmanager.broker.protocol.rights import Rights
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -80,7 +76,6 @@ class Need:
 
 _ANY = (PRODUCE, CONSUME)
 _ATTACHING = {COMMAND_TYPES["producer"], COMMAND_TYPES["subscribe"]}
-NAMES = {number: name for name, number in COMMAND_TYPES.items()}
 NEEDS = {
     COMMAND_TYPES[field]: Need(field, actions, what)
     for field, actions, what in (
@@ -146,6 +141,7 @@ class ClientAccess:
         except (NotAuthenticatedError, ForbiddenError) as error:
             self.refusals.not_authenticated(connection.address, str(error))
             text = f"Failed to authenticate: {error}"
+            self.serving.clients.refused(connection, pb.AuthenticationError, text)
             connection.error(REQUEST_ID_NONE, pb.AuthenticationError, text)
             connection.close(text)
             return False
@@ -260,25 +256,3 @@ class ClientAccess:
             consumer = connection.consumers.get(command.subscribe.consumer_id)
             if consumer is not None:
                 await self.rights.check_consumer(consumer)
-
-
-def refuse(
-    connection: Connection, command: pb.BaseCommand, code: pb.ServerError.ValueType, text: str
-) -> None:
-    """Answer a command as its client expects a refusal."""
-    if command.type == COMMAND_TYPES["lookup"]:
-        answer = pb.CommandLookupTopicResponse(
-            request_id=command.lookup.request_id, response=FAILED_LOOKUP, error=code, message=text
-        )
-        connection.send(encode(lookup_response=answer))
-        return
-    if command.type == COMMAND_TYPES["partition_metadata"]:
-        metadata = pb.CommandPartitionedTopicMetadataResponse(
-            request_id=command.partition_metadata.request_id,
-            response=FAILED_METADATA,
-            error=code,
-            message=text,
-        )
-        connection.send(encode(partition_metadata_response=metadata))
-        return
-    connection.error(getattr(command, NAMES[command.type]).request_id, code, text)

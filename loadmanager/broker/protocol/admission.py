@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
@@ -26,6 +27,8 @@ class Comer(Protocol):
     """A connection."""
 
     address: str
+    peer: str
+    roles: tuple[str, ...]
     connected: bool
     last_heard_s: float
 
@@ -46,10 +49,16 @@ class Admission:
     another one.
     """
 
-    def __init__(self, settings: Live[MessagingSettings], clock: Clock, cap: int) -> None:
+    def __init__(
+        self,
+        settings: Live[MessagingSettings],
+        clock: Clock,
+        cap: int,
+        refused: Callable[[Comer, pb.ServerError.ValueType, str], None],
+    ) -> None:
         self._settings = settings
         self._clock = clock
-        self._cap = cap
+        self._cap, self._record = cap, refused
         self._crowd: Crowd[Comer, Comer] = Crowd()
         self.refused = 0
         """Connections refused, or closed for others, since start."""
@@ -87,6 +96,7 @@ class Admission:
                 open_files_allow=self._cap or None,
                 refused_since_start=self.refused,
             )
+        self._record(closed, pb.NotAllowedError, reason)
         closed.error(REQUEST_ID_NONE, pb.NotAllowedError, reason)
         closed.close(reason)
 

@@ -37,6 +37,7 @@ class Answers:
         self._unread_bytes = self._written_bytes = 0
         self.closing = False
         """Whether the broker closed it; what was written may still be on its way."""
+        self.ended = "its client ended the connection"
 
     def discard(self) -> None:
         """Forget what was received and not processed: the connection is being closed."""
@@ -89,7 +90,7 @@ class Answers:
         """Write what is queued and hang up."""
         if self._transport is not None:
             log.debug("closing a connection", peer=self.peer, reason=reason)
-            self.closing = True
+            self.closing, self.ended = True, reason
             self.flush()
         if self._transport is not None:
             self._transport.close()
@@ -97,6 +98,7 @@ class Answers:
 
     def abort(self) -> None:
         """Hang up at once; nothing more is written."""
+        self.ended = self.ended if self.closing else "the broker ended the connection"
         self.closing = True
         self._out.clear()
         self._unread_bytes = self.queued_bytes = 0

@@ -19,13 +19,18 @@ from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import REQUEST_ID_NONE, encode
 from loadmanager.kit.addresses import BrokerAddress
 
+CAME_AGAIN = "its client came again"
+CLOSED_IT = "its client closed it"
+
 
 class Attachments:
     """Admits connections, and detaches what is gone or has to go."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self.admission = Admission(state.settings, state.clock, state.connections_cap)
+        self.admission = Admission(
+            state.settings, state.clock, state.connections_cap, state.clients.refused
+        )
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections: dict[Client, None] = {}
@@ -46,9 +51,9 @@ class Attachments:
             self.counts.closed += 1
             self.counts.failed += not connection.connected
         for producer in list(connection.producers.values()):
-            self.detach_producer(producer, for_good=False)
+            self.detach_producer(producer, connection.ended, for_good=False)
         for consumer in list(connection.consumers.values()):
-            self.detach_consumer(consumer)
+            self.detach_consumer(consumer, connection.ended)
         connection.producers.clear()
         connection.consumers.clear()
         self._state.dispatcher.deliver()
@@ -58,11 +63,19 @@ class Attachments:
         broker = self._state.directory.self_address.broker_id.replace(":", "-")
         return f"{broker}-{self._state.clock.now_ms():x}-{next(self._names)}"
 
-    def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
-        """A producer is gone."""
+    def detach_producer(
+        self,
+        producer: AttachedProducer,
+        why: str,
+        destination: BrokerAddress | None = None,
+        *,
+        for_good: bool,
+    ) -> None:
+        """A producer is gone; `destination`: where it was sent."""
         hosted = producer.hosted
         if hosted.producers.get(producer.core.name) is producer:
             del hosted.producers[producer.core.name]
+            self._state.clients.left(producer, why, destination)
             self._state.dispatcher.touch(hosted)
         hosted.limits.leave(producer.sender, self._state.clock.monotonic_ns())
         promoted = hosted.core.detach_publisher(
@@ -80,11 +93,14 @@ class Attachments:
         self._state.dispatcher.written(producer.connection)
         self._state.dispatcher.deliver()
 
-    def detach_consumer(self, consumer: AttachedConsumer) -> None:
+    def detach_consumer(
+        self, consumer: AttachedConsumer, why: str, destination: BrokerAddress | None = None
+    ) -> None:
         """A consumer is gone; what it had not acknowledged goes to others, or waits for it."""
         hosted, subscription = consumer.hosted, consumer.subscription
         if hosted.attached.pop(consumer.core, None) is None:
             return
+        self._state.clients.left(consumer, why, destination)
         active = subscription.active
         hosted.core.detach_consumer(subscription, consumer.core)
         if not subscription.durable and not subscription.consumers:
@@ -93,12 +109,14 @@ class Attachments:
         self._state.dispatcher.announce_active(hosted, subscription, active)
         self._state.dispatcher.touch(hosted, subscription)
 
-    def close_producer(self, producer: AttachedProducer, destination: BrokerAddress | None) -> None:
+    def close_producer(
+        self, producer: AttachedProducer, destination: BrokerAddress | None, why: str
+    ) -> None:
         """CLOSE_PRODUCER by the broker: the client reconnects, to `destination` if it is given."""
         connection = producer.connection
         if connection.producers.get(producer.producer_id) is producer:
             connection.close_producer(producer.producer_id)
-        self.detach_producer(producer, for_good=False)
+        self.detach_producer(producer, why, destination, for_good=False)
         command = pb.CommandCloseProducer(
             producer_id=producer.producer_id, request_id=REQUEST_ID_NONE
         )
@@ -106,12 +124,14 @@ class Attachments:
         connection.send(encode(close_producer=command))
         self._state.dispatcher.written(connection)
 
-    def close_consumer(self, consumer: AttachedConsumer, destination: BrokerAddress | None) -> None:
+    def close_consumer(
+        self, consumer: AttachedConsumer, destination: BrokerAddress | None, why: str
+    ) -> None:
         """CLOSE_CONSUMER by the broker: the client reconnects, to `destination` if it is given."""
         connection = consumer.connection
         if connection.consumers.get(consumer.consumer_id) is consumer:
             del connection.consumers[consumer.consumer_id]
-        self.detach_consumer(consumer)
+        self.detach_consumer(consumer, why, destination)
         command = pb.CommandCloseConsumer(
             consumer_id=consumer.consumer_id, request_id=REQUEST_ID_NONE
         )
@@ -121,7 +141,8 @@ class Attachments:
 
     def close_all(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
         """Tell all clients of a topic to come back, to `destination` if it is given."""
+        why = "its topic was closed here"
         for producer in list(hosted.producers.values()):
-            self.close_producer(producer, destination)
+            self.close_producer(producer, destination, why)
         for consumer in list(hosted.attached.values()):
-            self.close_consumer(consumer, destination)
+            self.close_consumer(consumer, destination, why)

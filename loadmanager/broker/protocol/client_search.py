@@ -10,7 +10,13 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from loadmanager.broker.ports.topics import ClientFound, ClientKind, ClientsFound
-from loadmanager.broker.protocol.hosted import Client, HostedTopic, OpenBundle
+from loadmanager.broker.protocol.hosted import (
+    AttachedConsumer,
+    AttachedProducer,
+    HostedTopic,
+    OpenBundle,
+)
+from loadmanager.kit.clock import Clock
 from loadmanager.kit.tasks import sleep
 
 LOOKED_AT_ONCE = 200
@@ -22,8 +28,8 @@ LOOKED_MAX = 200_000
 class ClientSearch:
     """Searches, one after the other."""
 
-    def __init__(self, bundles: Mapping[str, OpenBundle]) -> None:
-        self._bundles = bundles
+    def __init__(self, bundles: Mapping[str, OpenBundle], clock: Clock) -> None:
+        self._bundles, self._clock = bundles, clock
         self._in_turn = asyncio.Lock()
 
     async def find(self, text: str, most: int, broker: str) -> ClientsFound:
@@ -37,7 +43,9 @@ class ClientSearch:
             list(opened.topics.values()) for opened in list(self._bundles.values())
         )
         for hosted in topics:
-            for each in () if hosted.fenced else list(_all_of(hosted, broker)):
+            for each in (
+                () if hosted.fenced else list(_all_of(hosted, broker, self._clock.monotonic_ns()))
+            ):
                 looked += 1
                 if looked % LOOKED_AT_ONCE == 0:
                     await sleep(0)
@@ -53,32 +61,41 @@ class ClientSearch:
         return ClientsFound(clients=shown, total=total, all_searched=looked < LOOKED_MAX)
 
 
-def _all_of(hosted: HostedTopic, broker: str) -> Iterator[ClientFound]:
+def _all_of(hosted: HostedTopic, broker: str, now_ns: int) -> Iterator[ClientFound]:
     topic, bundle = str(hosted.name), hosted.bundle
 
     def entry(
-        kind: ClientKind, name: str, client: Client | None, since_ms: int | None, within: str = ""
+        kind: ClientKind,
+        name: str,
+        client: AttachedProducer | AttachedConsumer | None,
+        within: str = "",
     ) -> ClientFound:
-        return ClientFound(
+        shown = ClientFound(
             kind=kind,
             name=name,
             topic=topic,
             bundle=bundle,
             broker=broker,
             subscription=within or None,
-            client=None if client is None else client.peer,
-            roles=[] if client is None else [role for role in client.roles if role],
-            since=since_ms,
+            client=None,
+            roles=[],
+            since=None,
         )
+        if client is not None:
+            connection, shown.since = client.connection, client.since_ms
+            shown.client = connection.peer
+            shown.roles = [role for role in connection.roles if role]
+            shown.rate, shown.throughput = client.rates.messages_per_s, client.rates.bytes_per_s
+            if connection.throttle.paused:
+                shown.held_by = [hold.cause.value for hold in connection.throttle.holds(now_ns)]
+        return shown
 
     for name in hosted.core.subscriptions:
-        yield entry("subscription", name, None, None)
+        yield entry("subscription", name, None)
     for name, producer in hosted.producers.items():
-        yield entry("producer", name, producer.connection, producer.since_ms)
+        yield entry("producer", name, producer)
     for consumer in hosted.attached.values():
-        within = consumer.subscription.name
-        client = consumer.connection
-        yield entry("consumer", consumer.core.name, client, consumer.since_ms, within)
+        yield entry("consumer", consumer.core.name, consumer, consumer.subscription.name)
 
 
 def _rank(each: ClientFound, wanted: str) -> bool | None:

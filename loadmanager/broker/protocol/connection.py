@@ -344,6 +344,7 @@ class Connection(Answers, asyncio.Protocol):
         most = self.server.settings.value.connections_per_role_max
         if self.roles and 0 < most < self.party.connections:
             text = "Reached the maximum number of connections of this role"
+            self.server.clients.refused(self, pb.NotAllowedError, text)
             self.error(REQUEST_ID_NONE, pb.NotAllowedError, text)
             self.close(text)
             return False

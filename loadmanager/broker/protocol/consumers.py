@@ -7,9 +7,11 @@ from __future__ import annotations
 from loadmanager.broker.messaging.consumers import Consumer
 from loadmanager.broker.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.broker.messaging.topic import QuotaExceededError
+from loadmanager.broker.protocol.attachments import CAME_AGAIN, CLOSED_IT
 from loadmanager.broker.protocol.connection import CONSUMERS_MAX, Connection
 from loadmanager.broker.protocol.durable import create_durable, seek
 from loadmanager.broker.protocol.hosted import AttachedConsumer, HostedTopic
+from loadmanager.broker.protocol.refusing import refuse
 from loadmanager.broker.protocol.schemas import check_consumer_schema, schema_code_of
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import (
@@ -46,11 +48,8 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
         if not hosted.limits.subscribe.try_subscribe(
             connection.address, request.consumer_name, request.consumer_id, now_ns
         ):
-            connection.error(
-                request.request_id,
-                pb.NotAllowedError,
-                "Subscribe limited by subscribe rate limit per consumer.",
-            )
+            text = "Subscribe limited by subscribe rate limit per consumer."
+            refuse(connection, frame.command, pb.NotAllowedError, text)
             return
         await check_consumer_schema(connection.server, hosted, request)
         hosted = await connection.server.topics.host(topic)
@@ -62,12 +61,12 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
             )
         _attach(connection, hosted, request)
     except QuotaExceededError as error:
-        connection.error(request.request_id, pb.NotAllowedError, str(error))
+        refuse(connection, frame.command, pb.NotAllowedError, str(error))
     except ConflictError as error:
-        connection.error(request.request_id, pb.ConsumerBusy, str(error))
+        refuse(connection, frame.command, pb.ConsumerBusy, str(error))
     except LoadManagerError as error:
         code = schema_code_of(error)
-        connection.error(request.request_id, code, str(error))
+        refuse(connection, frame.command, code, str(error))
         if code == pb.ServiceNotReady:
             # C++ clients do not repeat a first SUBSCRIBE after an ERROR alone; after CLOSE_CONSUMER
             # they do.
@@ -131,7 +130,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
         return
     replaced = connection.consumers.pop(request.consumer_id, None)
     if replaced is not None:
-        connection.server.attachments.detach_consumer(replaced)
+        connection.server.attachments.detach_consumer(replaced, CAME_AGAIN)
     kind = SubscriptionType(request.subType)
     _check_durability(hosted, request)
     present = hosted.core.subscriptions.get(request.subscription)
@@ -160,6 +159,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
         connection.server.clock.now_ms(),
     )
     hosted.attached[core] = consumer
+    connection.server.clients.attached(consumer)
     connection.server.dispatcher.touch(hosted)
     connection.consumers[request.consumer_id] = consumer
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
@@ -175,7 +175,7 @@ def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subs
         if not other.connection.lost():
             return
         other.connection.consumers.pop(other.consumer_id, None)
-        connection.server.attachments.detach_consumer(other)
+        connection.server.attachments.detach_consumer(other, CAME_AGAIN)
 
 
 def on_flow(connection: Connection, frame: Frame) -> None:
@@ -327,11 +327,12 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     # Meanwhile another consumer may have this id, and another subscription this name.
     if connection.consumers.get(request.consumer_id) is consumer:
         del connection.consumers[request.consumer_id]
-    connection.server.attachments.detach_consumer(consumer)
+    connection.server.attachments.detach_consumer(consumer, "it unsubscribed")
     hosted, subscription = consumer.hosted, consumer.subscription
     if hosted.core.subscriptions.get(subscription.name) is subscription:
         for core in list(subscription.consumers):  # forced, or attached meanwhile
-            connection.server.attachments.close_consumer(hosted.attached[core], None)
+            why = "its subscription was deleted"
+            connection.server.attachments.close_consumer(hosted.attached[core], None, why)
         hosted.core.unsubscribe(subscription.name)
         hosted.limits.close_gate(subscription.name, connection.server.clock.monotonic_ns())
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
@@ -341,7 +342,7 @@ def on_close_consumer(connection: Connection, frame: Frame) -> None:
     request = frame.command.close_consumer
     consumer = connection.consumers.pop(request.consumer_id, None)
     if consumer is not None:
-        connection.server.attachments.detach_consumer(consumer)
+        connection.server.attachments.detach_consumer(consumer, CLOSED_IT)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 

@@ -37,7 +37,7 @@ async def create_durable(
 def close_consumers(server: Serving, hosted: HostedTopic, subscription: Subscription) -> None:
     """Have the clients of a subscription come back."""
     for core in list(subscription.consumers):
-        server.attachments.close_consumer(hosted.attached[core], None)
+        server.attachments.close_consumer(hosted.attached[core], None, "its subscription was moved")
 
 
 def seek(server: Serving, hosted: HostedTopic, subscription: Subscription, entry_id: int) -> None:

@@ -23,6 +23,7 @@ from loadmanager.kit.security.identity import Identity
 from loadmanager.limits.broker import TopicThrottling
 from loadmanager.limits.dispatch import PublishRates
 from loadmanager.limits.publish import Sender
+from loadmanager.limits.tracker import ConnectionThrottle
 from loadmanager.member.ports.hosting import Returns, TopicTraffic
 
 SEEK_S = 30.0
@@ -46,7 +47,10 @@ class Client(Protocol):
     """The client's role, and the one for which a proxy asks; empty without authentication."""
     connected: bool
     """Whether the client introduced itself."""
+    ended: str
+    """Why the connection ended; of one that lives, that its client ended it."""
     protocol_version: int
+    throttle: ConnectionThrottle
     producers: dict[int, AttachedProducer]
     consumers: dict[int, AttachedConsumer]
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from loadmanager.broker.protocol.connection import Connection
+from loadmanager.broker.protocol.refusing import refuse
 from loadmanager.broker.protocol.storing import StorageFullError
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, FrameError, LookupEncoder, encode
@@ -23,7 +24,6 @@ CLIENT_VERSION_MAX = 100
 """Characters that are kept of the version that a client says it has."""
 ANSWERS_MAX = 1_000
 """Answers to lookups that are kept encoded: one for each broker and kind of client."""
-FAILED_LOOKUP, FAILED_METADATA = 2, 1
 TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """Its partitions would be the transaction coordinators. It has no partitions here, from which
 clients conclude that the broker does not serve transactions.
@@ -76,11 +76,8 @@ async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
                 topic, create=request.metadata_auto_creation_enabled
             )
     except LoadManagerError as error:
-        response.response, response.error, response.message = (
-            FAILED_METADATA,
-            code_of(error),
-            str(error),
-        )
+        refuse(connection, frame.command, code_of(error), str(error))
+        return
     connection.send(encode(partition_metadata_response=response))
 
 
@@ -94,10 +91,10 @@ def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None]
         topic = TopicName.parse(request.topic)
         lookup = directory.lookup_in_memory(topic) or _open_here(connection, topic)
         if lookup is None:
-            return _look_up(connection, request, topic, listener)
+            return _look_up(connection, frame.command, topic, listener)
         _answer_lookup(connection, request.request_id, listener, lookup)
     except LoadManagerError as error:
-        _refuse_lookup(connection, request.request_id, error)
+        refuse(connection, frame.command, code_of(error), str(error))
     return None
 
 
@@ -109,15 +106,16 @@ def _open_here(connection: Connection, topic: TopicName) -> Lookup | None:
 
 
 async def _look_up(
-    connection: Connection, request: pb.CommandLookupTopic, topic: TopicName, listener: str
+    connection: Connection, command: pb.BaseCommand, topic: TopicName, listener: str
 ) -> None:
+    request = command.lookup
     try:
         lookup = await connection.server.directory.lookup(
             topic, authoritative=request.authoritative
         )
         _answer_lookup(connection, request.request_id, listener, lookup)
     except LoadManagerError as error:
-        _refuse_lookup(connection, request.request_id, error)
+        refuse(connection, command, code_of(error), str(error))
 
 
 def _answer_lookup(connection: Connection, request_id: int, listener: str, lookup: Lookup) -> None:
@@ -130,13 +128,6 @@ def _answer_lookup(connection: Connection, request_id: int, listener: str, looku
 
 
 _encoder = lru_cache(maxsize=ANSWERS_MAX)(LookupEncoder)
-
-
-def _refuse_lookup(connection: Connection, request_id: int, error: LoadManagerError) -> None:
-    response = pb.CommandLookupTopicResponse(
-        request_id=request_id, response=FAILED_LOOKUP, error=code_of(error), message=str(error)
-    )
-    connection.send(encode(lookup_response=response))
 
 
 async def on_get_topics(connection: Connection, frame: Frame) -> None:

@@ -9,10 +9,12 @@ from loadmanager.broker.messaging.topic import (
     ProducerFencedError,
     QuotaExceededError,
 )
+from loadmanager.broker.protocol.attachments import CAME_AGAIN, CLOSED_IT
 from loadmanager.broker.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.broker.protocol.durable import create_durable
 from loadmanager.broker.protocol.exclusive import SEQUENCE_ID_MAX, make_ready, welcome
 from loadmanager.broker.protocol.hosted import AttachedProducer, HostedTopic
+from loadmanager.broker.protocol.refusing import refuse
 from loadmanager.broker.protocol.schemas import add_producer_schema, schema_code_of
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import (
@@ -51,13 +53,13 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         if producer is not None and not producer.core.ready:
             await _welcome_exclusive(connection, producer)
     except QuotaExceededError as error:
-        connection.error(request.request_id, _blocked(error), str(error))
+        refuse(connection, frame.command, _blocked(error), str(error))
     except ProducerFencedError as error:
-        connection.error(request.request_id, pb.ProducerFenced, str(error))
+        refuse(connection, frame.command, pb.ProducerFenced, str(error))
     except ConflictError as error:
-        connection.error(request.request_id, pb.ProducerBusy, str(error))
+        refuse(connection, frame.command, pb.ProducerBusy, str(error))
     except LoadManagerError as error:
-        connection.error(request.request_id, schema_code_of(error), str(error))
+        refuse(connection, frame.command, schema_code_of(error), str(error))
 
 
 def _blocked(error: QuotaExceededError) -> pb.ServerError.ValueType:
@@ -97,7 +99,7 @@ async def _alone(
     if request.producer_access_mode == ProducerAccessMode.EXCLUSIVE_WITH_FENCING:
         for other in list(hosted.producers.values()):
             if other.core.name != request.producer_name:
-                server.attachments.close_producer(other, None)
+                server.attachments.close_producer(other, None, "another one is exclusive")
     return hosted
 
 
@@ -116,7 +118,8 @@ async def _welcome_exclusive(connection: Connection, producer: AttachedProducer)
     except LoadManagerError:
         if connection.producers.get(producer.producer_id) is producer:
             del connection.producers[producer.producer_id]
-        connection.server.attachments.detach_producer(producer, for_good=False)
+        why = "its epoch could not be stored"
+        connection.server.attachments.detach_producer(producer, why, for_good=False)
         raise
     if ready or not connection.open:
         return
@@ -134,12 +137,12 @@ def _attach(
         return None
     replaced = connection.producers.pop(request.producer_id, None)
     if replaced is not None:
-        connection.server.attachments.detach_producer(replaced, for_good=False)
+        connection.server.attachments.detach_producer(replaced, CAME_AGAIN, for_good=False)
     name = request.producer_name or connection.server.attachments.next_producer_name()
     present = hosted.producers.get(name)
     if present is not None and present.connection.lost():
         present.connection.producers.pop(present.producer_id, None)
-        connection.server.attachments.detach_producer(present, for_good=False)
+        connection.server.attachments.detach_producer(present, CAME_AGAIN, for_good=False)
     access = ProducerAccessMode(request.producer_access_mode)
     core = hosted.core.attach_publisher(
         name, request.epoch, access=access, address=connection.address
@@ -148,6 +151,7 @@ def _attach(
     if taken_over is not None:
         hosted.limits.leave(taken_over.sender, connection.server.clock.monotonic_ns())
         taken_over.connection.close_producer(taken_over.producer_id)
+        connection.server.clients.left(taken_over, CAME_AGAIN)
     receipts = ReceiptEncoder(request.producer_id, hosted.core.ledger_id)
     producer = AttachedProducer(
         connection,
@@ -162,6 +166,7 @@ def _attach(
     )
     connection.add_producer(producer)
     hosted.producers[name] = producer
+    connection.server.clients.attached(producer)
     connection.server.dispatcher.touch(hosted)
     if core.ready:
         welcome(producer)
@@ -217,7 +222,8 @@ def on_send(connection: Connection, frame: Frame) -> None:
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back
         # by itself, and PRODUCER is then refused with the reason.
-        connection.server.attachments.close_producer(producer, None)
+        why = "the backlog quota is reached"
+        connection.server.attachments.close_producer(producer, None, why)
         return
     hosted.figures.writes.add(len(tail))
     producer.sent_ms = producer.sent_ms or connection.server.clock.now_ms()
@@ -253,5 +259,5 @@ def on_close_producer(connection: Connection, frame: Frame) -> None:
     request = frame.command.close_producer
     producer = connection.producers.pop(request.producer_id, None)
     if producer is not None:
-        connection.server.attachments.detach_producer(producer, for_good=True)
+        connection.server.attachments.detach_producer(producer, CLOSED_IT, for_good=True)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))

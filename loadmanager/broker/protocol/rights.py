@@ -82,7 +82,9 @@ class Rights:
         why = await self._forbidden(producer, PRODUCE, "")
         if why and hosted.producers.get(producer.core.name) is producer and not hosted.fenced:
             self._refusals.forbidden(producer.connection.address, f"{why} {hosted.name} any more")
-            self._serving.attachments.close_producer(producer, None)
+            self._serving.attachments.close_producer(
+                producer, None, f"{why} {hosted.name} any more"
+            )
 
     async def check_consumer(self, consumer: AttachedConsumer) -> None:
         """Close a consumer that may not consume any more. See `check_producer`."""
@@ -90,7 +92,9 @@ class Rights:
         why = await self._forbidden(consumer, CONSUME, consumer.subscription.name)
         if why and hosted.attached.get(consumer.core) is consumer and not hosted.fenced:
             self._refusals.forbidden(consumer.connection.address, f"{why} {hosted.name} any more")
-            self._serving.attachments.close_consumer(consumer, None)
+            self._serving.attachments.close_consumer(
+                consumer, None, f"{why} {hosted.name} any more"
+            )
 
     async def _forbidden(
         self, client: AttachedProducer | AttachedConsumer, action: str, subscription: str

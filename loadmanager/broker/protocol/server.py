@@ -49,6 +49,7 @@ from loadmanager.broker.wire.frames import COMMAND_TYPES
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.history.port import History
 from loadmanager.kit.listener import Listener, Tls
 from loadmanager.kit.telemetry import Detail, Sample
 from loadmanager.limits.broker import BrokerThrottling
@@ -144,6 +145,10 @@ class BrokerServer(HostedBundles):
         """Tell of what clients change from now on; called before the first connection."""
         self.audit = audit
 
+    def record_clients(self, history: History, broker: str) -> None:
+        """Record which clients come and leave from now on; called before the first connection."""
+        self.serving.clients.history, self.serving.clients.broker = history, broker
+
     @property
     def topic_host(self) -> ServedTopics:
         """What operators ask of topics."""
@@ -220,7 +225,7 @@ class BrokerServer(HostedBundles):
 
     def _close_producers(self, hosted: HostedTopic) -> None:
         for producer in list(hosted.producers.values()):
-            self.serving.attachments.close_producer(producer, None)
+            self.serving.attachments.close_producer(producer, None, "the backlog quota is reached")
 
     async def stop(self) -> None:
         """Stop listening and close every connection."""

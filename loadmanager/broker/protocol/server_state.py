@@ -11,6 +11,7 @@ from loadmanager.broker.messaging.memory import TopicMemory
 from loadmanager.broker.messaging.rules import MessageRules
 from loadmanager.broker.messaging.settings import MessagingSettings
 from loadmanager.broker.ports.directory import Directory
+from loadmanager.broker.protocol.client_log import ClientLog
 from loadmanager.broker.protocol.dispatcher import Dispatcher
 from loadmanager.broker.protocol.failures import Failures
 from loadmanager.broker.protocol.hosted import OpenBundle
@@ -42,6 +43,7 @@ class ServerState:
     def __post_init__(self) -> None:
         settings, throttling, clock = self.settings, self.throttling, self.clock
         self.failures = Failures()
+        self.clients = ClientLog(clock)
         self.resumer = Resumer(throttling, clock, self.failures.report)
         self.dispatcher = Dispatcher(
             settings,

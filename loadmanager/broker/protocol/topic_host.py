@@ -25,7 +25,7 @@ class ServedTopics:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self._search = ClientSearch(serving.open_bundles)
+        self._search = ClientSearch(serving.open_bundles, serving.clock)
 
     async def find_clients(self, text: str, most: int) -> ClientsFound:
         return await self._search.find(text, most, self._serving.directory.self_address.broker_id)

@@ -67,6 +67,8 @@ class PartsOf(Generic[Part]):
     """Broker → why its part is not there."""
     asked: tuple[int, int] = field(default=(0, 0))
     """The time that was asked for."""
+    of_daemon: bool = False
+    """Whether they are of the daemon beside a cluster, and of no broker."""
 
     def notes(self) -> list[str]:
         """What the parts that answered lack, in sentences."""
@@ -98,7 +100,7 @@ def _between(begin_ms: int, end_ms: int) -> str:
     return f"from {clock(begin_ms)} to {clock(end_ms)}"
 
 
-def _parts(
+def parts_of(
     admin: AdminClient, what: str, values: Sequence[tuple[str, Any]], shape: type[Part]
 ) -> PartsOf[Part]:
     """The answers of all archives to a question."""
@@ -111,13 +113,17 @@ def _parts(
 
     if not parts.brokers:  # a daemon: it has the only one
         answer = admin.get(path, shape)
-        return PartsOf({answer.part: answer}, {})
+        return PartsOf({answer.part: answer}, {}, of_daemon=True)
     answers, missing = ask_each(admin, parts.brokers, ask, timeout_s=ANSWER_S)
-    for name in parts.beside:
+    for name in [
+        *parts.beside,
+        *missing,
+    ]:  # of a broker that is frozen, the file may be beside, too
         try:
             answers[name] = admin.get(f"{path}&{urlencode({'part': name})}", shape)
+            missing.pop(name, None)
         except OperationalError as error:
-            missing[name] = str(error)
+            missing.setdefault(name, str(error))
     if not answers:
         raise OperationalError("no archive answers: " + "; ".join(sorted(missing.values())))
     return PartsOf(answers, missing)
@@ -156,7 +162,7 @@ def events_of(
     """Events of some kinds about something, from all archives."""
     values: list[tuple[str, Any]] = [("kind", kind) for kind in kinds]
     values += [("about", about), ("since", since_ms), ("until", until_ms), ("limit", limit)]
-    answer = _parts(admin, "events", values, ArchivedEvents)
+    answer = parts_of(admin, "events", values, ArchivedEvents)
     answer.asked = (since_ms or 0, until_ms or now_ms())
     events = [event for part in answer.parts.values() for event in part.events if wanted(event)]
     events.sort(key=lambda event: (event.last, event.ts), reverse=True)
@@ -171,11 +177,13 @@ class LoadsOfAll:
     loads: list[ArchivedLoads]
     missing: dict[str, str]
     notes: list[str]
+    silent: bool = False
+    """Whether no part has recorded anything then."""
 
 
 def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
     """The loads of a kind at a moment, from all archives."""
-    answer = _parts(admin, "loads", [("at", at_ms), ("kind", kind)], ArchivedMoment)
+    answer = parts_of(admin, "loads", [("at", at_ms), ("kind", kind)], ArchivedMoment)
     loads = [each for part in answer.parts.values() for each in part.loads]
     what = NOTHING.get(kind, "recorded no load")
     notes = [
@@ -184,7 +192,8 @@ def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
         if not part.loads
     ]
     notes.insert(0, _averages(at_ms, loads) if loads else f"nothing is recorded of {clock(at_ms)}")
-    return LoadsOfAll(sorted(loads, key=lambda each: each.broker), answer.missing, notes)
+    silent = not any(part.recorded for part in answer.parts.values())
+    return LoadsOfAll(sorted(loads, key=lambda it: it.broker), answer.missing, notes, silent)
 
 
 def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:
@@ -197,7 +206,7 @@ def series_of(
 ) -> PartsOf[ArchivedSeries]:
     """The loads of one thing, from all archives."""
     values = [("kind", kind), ("name", name), ("since", since_ms), ("until", until_ms)]
-    return _parts(admin, "series", values, ArchivedSeries)
+    return parts_of(admin, "series", values, ArchivedSeries)
 
 
 def figures(loads: ArchivedLoads, name: str) -> dict[str, float]:

@@ -12,6 +12,7 @@ from loadmanager.cli.admin.archives import at_option, events_of, figures, listed
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
@@ -97,6 +98,7 @@ def _without_leader(admin: AdminClient) -> Output:
 
 def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
     past = loads_at(admin, at_ms, "broker_load")
+    say_down(admin, at_ms, past)
     data: list[dict[str, Any]] = [
         {"broker": name, "at": loads.ts, **figures(loads, name)}
         for loads in past.loads

@@ -1,28 +1,56 @@
-"""`loadmanager admin find`: where a client, a producer, a consumer or a subscription is."""
+"""`loadmanager admin find`: where a client, a producer, a consumer or a subscription is, and who
+was refused.
+"""
 
 from __future__ import annotations
 
 import click
 
 from loadmanager.broker.ports.topics import ClientsFound
+from loadmanager.cli.admin.archives import (
+    events_of,
+    has_archives,
+    incomplete,
+    now_ms,
+    since_option,
+)
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.past_decisions import record_as
+from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
-from loadmanager.cli.terminal import table
+from loadmanager.cli.terminal import Shown, table
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.units import HOUR_MS
+
+REFUSED = f"{ClientStep.kind}.refused"
+STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
 
 
 @click.command(cls=AdminCommand)
-@click.argument("text", metavar="TEXT")
+@click.argument("text", metavar="[TEXT]", default="")
+@click.option("--refused", is_flag=True, help="who was refused, by which broker, and why")
+@since_option
 @click.option(
     "--limit", type=click.IntRange(1, 200), default=20, metavar="N", help="at most N [default: 20]"
 )
-def find(admin: AdminClient, text: str, limit: int) -> Output:
+def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refused: bool) -> Output:
     """Find producers, consumers and subscriptions by a part of their name, of their client's
-    address or of its role: on which topic they are, and which broker serves it.
+    address or of its role: on which topic they are, which broker serves it, how much they get
+    through, and what holds them now.
 
-    Those with exactly this name come first. `history` of the bundle tells what became of it.
+    Those with exactly this name come first. `history` of the name or the address tells when they
+    came, left and were refused. With --refused, those of the last hour who were refused something,
+    or since --since; TEXT is then a whole name, an address, a role or a topic, or left out.
     """
+    if refused:
+        return _refused(admin, text, since, limit)
+    if since is not None:
+        raise click.UsageError("--since goes with --refused; `history` tells what was")
+    if not text:
+        raise click.UsageError("TEXT is missing: a part of a name, an address or a role")
     path = f"{OWN}/clients{query(find=text, limit=limit)}"
     answer, raw = admin.ask("GET", path, None, ClientsFound)
     rows = [
@@ -34,11 +62,13 @@ def find(admin: AdminClient, text: str, limit: int) -> Output:
             each.bundle,
             each.broker,
             None if each.since is None else clock(each.since),
+            each.rate,
+            ", ".join(each.held_by) or None,
         )
         for each in answer.clients
     ]
-    headers = ("kind", "name", "client", "topic", "bundle", "broker", "since")
-    shown = table(headers, rows) if rows else "nobody who is connected has this name or address"
+    headers = ("kind", "name", "client", "topic", "bundle", "broker", "since", "msg/s", "held by")
+    shown: Shown = table(headers, rows) if rows else _last_of(admin, text)
     notes = []
     if answer.total > len(rows):
         notes.append(f"and {answer.total - len(rows)} more: a longer text, or --limit")
@@ -47,3 +77,42 @@ def find(admin: AdminClient, text: str, limit: int) -> Output:
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     return Output(raw, (shown, *notes), status=0 if rows else 1, missing=answer.no_answer)
+
+
+def _last_of(admin: AdminClient, text: str) -> list[str]:
+    """Nobody who is connected has this name: what is recorded of it last."""
+    lines = ["nobody who is connected has this name or address"]
+    try:
+        if has_archives(admin):
+            last = events_of(admin, STEPS, text, limit=1).events
+            lines += [
+                f"{clock(it.last)}  {client_sentence(record_as(it, ClientStep))}" for it in last
+            ]
+    except OperationalError:
+        pass  # it is of use without
+    return lines
+
+
+def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:
+    since = now_ms() - HOUR_MS if since is None else since
+    about = text or None
+    past = events_of(admin, (REFUSED,), about, since_ms=since, limit=limit)
+    steps = [(event.last, record_as(event, ClientStep)) for event in past.events]
+    rows = [
+        (
+            clock(at_ms),
+            step.client,
+            ", ".join(step.roles) or None,
+            " ".join(filter(None, (step.what, step.name))),
+            step.topic,
+            step.broker,
+            step.times,
+            step.reason,
+        )
+        for at_ms, step in steps
+    ]
+    headers = ("when", "client", "role", "as", "topic", "broker", "times", "why")
+    nobody = f"nobody was refused since {clock(since)}, as far as it is recorded"
+    shown: Shown = table(headers, rows) if rows else nobody
+    data = [{"ts": event.ts, "record": event.record} for event in past.events]
+    return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)

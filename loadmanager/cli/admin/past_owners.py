@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
@@ -36,6 +37,7 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
     what is missing of all of this.
     """
     past = loads_at(admin, at_ms, "bundle_load")
+    say_down(admin, at_ms, past)
     since = min((loads.ts - loads.span_ms for loads in past.loads), default=at_ms)
     until = max((loads.ts for loads in past.loads), default=at_ms)
     events = events_of(

@@ -72,7 +72,17 @@ class SubscriptionStats(TypedDict):
     msgBacklog: int
     unackedMessages: int
     msgRateOut: float
-    consumers: list[Any]
+    consumers: list[ConsumerStats]
+
+
+class ConsumerStats(TypedDict):
+    """A consumer of a subscription; of all partitions together, Pulsar says less of it."""
+
+    consumerName: NotRequired[str]
+    address: NotRequired[str]
+    msgRateOut: NotRequired[float]
+    unackedMessages: NotRequired[int]
+    availablePermits: NotRequired[int]
 
 
 class PublisherStats(TypedDict):

@@ -14,6 +14,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.brokers import health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.downtimes import downtimes
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.shapes import Document
@@ -71,7 +72,8 @@ def status(admin: AdminClient) -> Output:
             raise
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
-    lines = list(_status(cluster, decisions, throttled, late_after_ms(admin)))
+    lines = [str(down) for down in downtimes(admin, cluster.at - LATELY_MS)]
+    lines += _status(cluster, decisions, throttled, late_after_ms(admin))
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
     return Output(raw, lines)

@@ -1,4 +1,6 @@
-"""`loadmanager admin history`: one story of a bundle, topic, namespace, broker, tenant or role."""
+"""`loadmanager admin history`: one story of a bundle, topic, namespace, broker, tenant, role or
+client.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ import click
 
 from loadmanager.cli.admin.absences import clients_waited
 from loadmanager.cli.admin.archives import (
+    GAPS_SHOWN,
     PartsOf,
     events_of,
     incomplete,
+    now_ms,
     series_of,
     since_option,
     until_option,
@@ -20,16 +24,19 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.downtimes import Downtime, downtimes
 from loadmanager.cli.admin.past_decisions import decisions_of, record_as
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Shown
+from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, OwnershipStep
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
 
+ENDS = ("Owned", "Free")
 PARENTS_MAX = 8
 TAKEN_MS = 10_000
 """The extensible manager's leader gives the bundles of a lost broker away before it records that
@@ -40,7 +47,7 @@ MEMBERS_MAX = 1_000
 
 
 @click.command(cls=AdminCommand)
-@click.argument("name", metavar="BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE")
+@click.argument("name", metavar="BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE|CLIENT")
 @since_option
 @until_option
 @click.option(
@@ -53,6 +60,9 @@ def history(
 
     The archives of all brokers answer. Of a topic, that of its present bundle is told, too; of a
     bundle, that of the bundles that it was split from, and when its owner left.
+
+    A client is named by its address, with or without the port, or by the name of its producer,
+    consumer or subscription: when it came, left and was refused, and why.
     """
     names, events, notes = [name], list[ArchivedEvent](), list[str]()
     missing: dict[str, str] = {}
@@ -66,14 +76,19 @@ def history(
         if about.count("_0x") and len(names) < PARENTS_MAX:
             names += sorted(_parents(answer.events) - set(names))
     events_by_id = {(event.kind, event.id, event.ts, str(event.record)): event for event in events}
-    if ":" not in name or "://" in name:  # no broker
+    clients = any(event.kind.startswith(f"{ClientStep.kind}.") for event in events)
+    if ":" not in name or "://" in name or clients:  # no broker
         members = events_of(
             admin, (MemberChange.kind,), since_ms=since, until_ms=until, limit=MEMBERS_MAX
         )
         leavers = owners_that_left([*events_by_id.values()], members.events)
         events_by_id |= {(each.kind, each.id, each.ts, str(each.record)): each for each in leavers}
+    if clients:
+        notes += _uncounted(admin, since, until)
     newest = sorted(events_by_id.values(), key=lambda event: (event.last, event.id))[-limit:]
-    parts: list[Shown] = [_lines(newest) or f"nothing is recorded of {name}"]
+    first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
+    down = [it for it in downtimes(admin, first) if first < it.begin < last]
+    parts: list[Shown] = [_lines(newest, down) or f"nothing is recorded of {name}"]
     load = _load(admin, names[1] if "://" in name else name, since, until)
     parts += [load] if load else []
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
@@ -88,18 +103,20 @@ def owners_that_left(
     long clients waited then.
     """
     served: dict[tuple[str, str], int | None] = {}
-    """Bundle and broker → when another one had it, without a word of this one; None: it has it."""
+    """Bundle, or client and topic, and broker → when another one had it, without a word of this
+    one; None: it has it.
+    """
     left, leavers = set[str](), list[ArchivedEvent]()
-    steps = (event for event in events if event.kind == OwnershipStep.kind)
+    steps = (event for event in events if _served(event))
     changes = (event for event in members if event.kind == MemberChange.kind)
     for event in sorted([*steps, *changes], key=lambda each: (each.ts, each.kind, each.id)):
-        if event.kind == OwnershipStep.kind:
-            step = record_as(event, OwnershipStep)
-            if step.after == "Free":
-                served.pop((step.bundle, step.broker), None)
-            elif step.after == "Owned":
-                served |= {key: event.ts for key in served if key[0] == step.bundle}
-                served[step.bundle, step.broker] = None
+        if (step := _served(event)) is not None:
+            what, broker, there = step
+            if there:
+                served |= {key: event.ts for key in served if key[0] == what}
+                served[what, broker] = None
+            else:
+                served.pop((what, broker), None)
             continue
         change = record_as(event, MemberChange)
         if change.event == "left":
@@ -110,6 +127,31 @@ def owners_that_left(
         if change.event in ("left", "clients") and change.of in left:
             leavers.append(event)
     return leavers
+
+
+def _served(event: ArchivedEvent) -> tuple[str, str, bool] | None:
+    """A bundle, or a client with its topic, a broker, and whether this one serves it from then on;
+    None: the event does not say.
+    """
+    if event.kind == OwnershipStep.kind:
+        step = record_as(event, OwnershipStep)
+        return (step.bundle, step.broker, step.after == "Owned") if step.after in ENDS else None
+    if event.kind in (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"):
+        client = record_as(event, ClientStep)
+        return f"{client.name} {client.topic}", client.broker, client.event == "attached"
+    return None
+
+
+def _uncounted(admin: AdminClient, since: int | None, until: int | None) -> list[str]:
+    """Where more clients came and left than were recorded."""
+    kinds = (f"{ClientStep.kind}.unrecorded",)
+    answer = events_of(admin, kinds, since_ms=since, until_ms=until, limit=GAPS_SHOWN)
+    steps = [record_as(event, ClientStep) for event in answer.events]
+    return [
+        f"{step.broker} recorded {count_of(step.times, 'step')} of clients before {clock(step.ts)} "
+        "by their number only: too many came at once"
+        for step in steps
+    ]
 
 
 def _bundle_of(admin: AdminClient, name: str) -> str:
@@ -123,7 +165,7 @@ def _parents(events: Sequence[ArchivedEvent]) -> set[str]:
     return {parent for parent in parents if isinstance(parent, str) and parent}
 
 
-def _lines(events: Sequence[ArchivedEvent]) -> list[str]:
+def _lines(events: Sequence[ArchivedEvent], down_times: Sequence[Downtime]) -> list[str]:
     """A line for each event, and one below it for its reason."""
     dated: list[tuple[int, list[str]]] = []
     decided = [event for event in events if event.kind.startswith("decision.")]
@@ -131,6 +173,7 @@ def _lines(events: Sequence[ArchivedEvent]) -> list[str]:
     for event in events:
         if (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
+    dated += [(down.begin, [f"{clock(down.begin)}  {down}"]) for down in down_times]
     dated.sort(key=lambda item: item[0])
     return [line for _, lines in dated for line in lines]
 
@@ -150,6 +193,27 @@ def _change(event: ArchivedEvent) -> str:
     change = record_as(event, AuditedChange)
     after = "" if change.after is None else f": {change.after}"
     return f"{change.role or change.address} changed {change.path or ''} ({change.what}){after}"
+
+
+def client_sentence(step: ClientStep) -> str:
+    """What a client did, or was refused."""
+    within = f" of {step.subscription}" if step.subscription else ""
+    named = f"{step.what} {step.name}".strip() + within
+    who = " ".join(filter(None, [named, f"from {step.client}", step.topic and f"on {step.topic}"]))
+    if step.event == "attached":
+        return f"{who} is served by {step.broker}"
+    if step.event == "refused":
+        times = f", {step.times} times" if step.times > 1 else ""
+        return f"{who} was refused by {step.broker}: {step.reason} ({step.code}{times})"
+    if step.event != "left":
+        return ""
+    sent = f"; it was sent to {step.destination}" if step.destination else ""
+    stayed = f"after {span(step.attached_ms or 0)} and {count_of(step.messages or 0, 'message')}"
+    return f"{who} left {step.broker} {stayed}: {step.reason}{sent}"
+
+
+def _client(event: ArchivedEvent) -> str:
+    return client_sentence(record_as(event, ClientStep))
 
 
 def _member(event: ArchivedEvent) -> str:
@@ -180,6 +244,7 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
     "ownership": _step,
     "change": _change,
     "member": _member,
+    **{f"{ClientStep.kind}.{event}": _client for event in ("attached", "left", "refused")},
 }
 
 

@@ -154,7 +154,9 @@ def topics_backlogs(admin: AdminClient, limit: int) -> Output:
 @group.command("stats")
 @_topic
 def topics_stats(admin: AdminClient, topic: str) -> Output:
-    """Show the traffic, subscriptions and producers of a topic, or of all its partitions."""
+    """Show the traffic, subscriptions, consumers and producers of a topic, or of all its
+    partitions.
+    """
     path, count = _path(topic), _partitions(admin, topic)
     end = "partitioned-stats?perPartition=false" if count else "stats"
     stats, raw = admin.ask("GET", f"{path}/{end}", None, TopicStats)
@@ -172,6 +174,18 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
         )
         for name, subscription in stats["subscriptions"].items()
     ]
+    consumers = [
+        (
+            consumer.get("consumerName", ""),
+            name,
+            consumer.get("address"),
+            float(consumer.get("msgRateOut", 0)),
+            consumer.get("unackedMessages"),
+            consumer.get("availablePermits"),
+        )
+        for name, subscription in stats["subscriptions"].items()
+        for consumer in subscription["consumers"]
+    ]
     producers = [
         (
             producer["producerName"],
@@ -186,6 +200,9 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
     if subscriptions:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
         parts.append(table(headers, subscriptions))
+    if consumers:
+        headers = ("consumer", "subscription", "address", "msg out/s", "unacked", "permits")
+        parts.append(table(headers, consumers))
     if producers:
         parts.append(table(("producer", "address", "access", "msg in/s"), producers))
     return Output(raw, tuple(parts))

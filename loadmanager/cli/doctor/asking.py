@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadmanager.broker.admin.documents import BundlesData
+from loadmanager.cli.admin.archives import now_ms
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.downtimes import Downtime, downtimes
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, LeaderBroker
 
 BROKERS_MAX = 1_000
@@ -81,6 +84,8 @@ class ClusterFacts:
     """What the leader sees; None: it did not answer."""
     why_no_view: str = ""
     """Why not."""
+    downtimes: Sequence[Downtime] = ()
+    """When the whole cluster was down, in the last day."""
     few_bundles: int | None = None
     """The bundles of all namespaces with load, if few have load; None otherwise."""
 
@@ -105,6 +110,7 @@ def read(admin: AdminClient) -> ClusterFacts:
         left_out=max(0, len(names) - BROKERS_MAX),
         leaders_view=leaders_view,
         why_no_view=why,
+        downtimes=downtimes(admin, now_ms() - DAY_MS),
         few_bundles=bundles,
     )
 

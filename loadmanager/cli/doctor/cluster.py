@@ -190,6 +190,9 @@ def _check_leaders_view(
     if len(versions) > 1:
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
+    for down in cluster.downtimes:
+        advice = "the logs of the brokers and of their hosts say why"
+        yield warning(PART, "cluster", str(down), advice)
     yield from _absences(leaders_view)
     for each in brokers:
         yield from _report(each, answering)

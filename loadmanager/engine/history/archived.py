@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     AuditedChange,
@@ -98,6 +99,18 @@ def _of_member(record: MemberChange) -> Iterator[str]:
     yield from filter(None, (record.before,))
 
 
+def _of_client(record: ClientStep) -> Iterator[str]:
+    named = (record.name, record.client, record.address, record.subscription, *record.roles)
+    yield from filter(None, named)
+    if record.event == "refused" and record.topic:
+        yield record.topic
+
+
+def client_kind(record: ClientStep) -> str:
+    """The kind under which an archive has a client: `client.attached`, `client.refused`, …"""
+    return f"{ClientStep.kind}.{record.event}"
+
+
 def _named_by_path(path: str) -> Iterator[str]:
     """What a stored document is about."""
     for root in (paths.TOPIC_POLICIES, paths.PARTITIONED_TOPICS, paths.MANAGED_LEDGERS):
@@ -139,4 +152,5 @@ ARCHIVED: Catalogue = {
     OwnershipStep.kind: EventsOf(_of_step),
     AuditedChange.kind: EventsOf(_of_change),
     MemberChange.kind: EventsOf(_of_member),
+    ClientStep.kind: EventsOf(_of_client, kind=client_kind),
 }

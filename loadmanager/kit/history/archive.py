@@ -20,7 +20,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import NotFoundError, OperationalError
 from loadmanager.kit.files.worker import Worker
 from loadmanager.kit.history.archive_file import ArchiveFile, OtherFormatError, put_aside
-from loadmanager.kit.history.archive_reader import ArchiveReader
+from loadmanager.kit.history.archive_reader import ArchiveReader, DamagedError
 from loadmanager.kit.history.catalogue import Catalogue
 from loadmanager.kit.history.layout import cluster_folder, safe_name
 from loadmanager.kit.history.port import HistoryRecord
@@ -91,7 +91,8 @@ class Archive:
         self._thread: threading.Thread | None = None
         self._asking, self._asked = Worker("ask-archive"), 0
         self._again_s = self._tidy_s = self._sign_s = 0.0
-        self._failing = False
+        self._failing = self._doubted = False
+        """`_doubted`: a question found it damaged, which who writes may not notice."""
         self.written = self.dropped = self.failures = self.forgotten = self.bytes_used = 0
 
     # Of the event loop
@@ -128,6 +129,9 @@ class Archive:
         self._asked += 1
         try:
             return await self._asking.run(lambda: question(self._reader(part)))
+        except DamagedError:
+            self._doubted = self._doubted or part in (None, self._broker)
+            raise
         except OSError as error:
             raise OperationalError(f"the archive cannot be read: {error}") from None
         finally:
@@ -192,6 +196,9 @@ class Archive:
         now_ms = self._clock.now_ms()
         if self._file is not None and not self._file.there:
             self._let_go()
+        if self._doubted:
+            self._doubted = False
+            self._check()
         if self._file is None:
             self._file = self._opened(now_ms)
         while self._queue:
@@ -223,17 +230,25 @@ class Archive:
             raise
         self.written += len(records)
 
+    def _check(self) -> None:
+        if self._file is not None and (problem := self._file.problem()):
+            self._let_go()
+            self._put_aside(problem)
+
     def _opened(self, now_ms: int) -> ArchiveFile:
         try:
             return ArchiveFile(self._path, self._broker, self._catalogue, now_ms)
         except OtherFormatError as error:
-            aside = put_aside(self._path)
-            log.warning(
-                "the archive cannot be used: a new one begins, and the old one is put aside",
-                file=str(aside),
-                reason=str(error),
-            )
+            self._put_aside(str(error))
         return ArchiveFile(self._path, self._broker, self._catalogue, now_ms)
+
+    def _put_aside(self, reason: str) -> None:
+        aside = put_aside(self._path)
+        log.warning(
+            "the archive cannot be used: a new one begins, and the old one is put aside",
+            file=str(aside),
+            reason=reason,
+        )
 
     def _let_go(self) -> None:
         if self._file is not None:

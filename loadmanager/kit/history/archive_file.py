@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -145,6 +145,15 @@ class ArchiveFile:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def problem(self) -> str:
+        """What is damaged, as a reader sees it; empty if nothing is."""
+        with closing(sqlite3.connect(self._path, timeout=BUSY_S)) as db:
+            try:
+                (text,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            except sqlite3.DatabaseError as error:
+                text = str(error)
+        return "" if text == "ok" else text
 
     @property
     def there(self) -> bool:

@@ -28,7 +28,7 @@ from loadmanager.kit.history.archive_answers import (
     ArchivedSeries,
     RecordedSpan,
 )
-from loadmanager.kit.history.archive_file import COARSE_MS, FOLD_MS, FORMAT
+from loadmanager.kit.history.archive_file import COARSE_MS, FOLD_MS, FORMAT, UNUSABLE
 from loadmanager.kit.history.catalogue import Catalogue, FiguresOf
 from loadmanager.kit.history.figures import Ids, Table, sums, unpacked
 
@@ -43,8 +43,12 @@ CELLS_MAX = 8_000_000
 """Of a heat map: 64 MB."""
 
 
+class DamagedError(OperationalError):
+    """The file cannot be read, and will not be by trying again."""
+
+
 class ArchiveReader:
-    """Reads one file, within `QUESTION_S`. Raises `OperationalError`."""
+    """Reads one file, within `QUESTION_S`. Raises `OperationalError`, `DamagedError` among them."""
 
     def __init__(self, path: Path, catalogue: Catalogue) -> None:
         self._path, self._catalogue = path, catalogue
@@ -76,9 +80,11 @@ class ArchiveReader:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
                 text = f"it takes more than {QUESTION_S:g} s; ask for a shorter time"
                 raise OperationalError(text) from None
-            raise OperationalError(f"the archive of {self._part} cannot be read: {error}") from None
+            damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in UNUSABLE
+            kind = DamagedError if damaged else OperationalError
+            raise kind(f"the archive of {self._part} cannot be read: {error}") from None
         except ValueError as error:
-            raise OperationalError(f"the archive of {self._part} is damaged: {error}") from None
+            raise DamagedError(f"the archive of {self._part} is damaged: {error}") from None
         finally:
             db.close()
 

@@ -32,6 +32,7 @@ async def test_clients_of_all_brokers() -> None:
             (again,) = (await served.get(f"{CLIENTS}?find={name}"))["clients"]
             assert again == producer
             assert kinds["consumer"]["subscription"]
+            assert (producer["rate"], producer["throughput"], producer["heldBy"]) == (0, 0, [])
             assert (await served.get(f"{CLIENTS}?find=nobody"))["clients"] == []
             local = await served.get(f"{CLIENTS}?find=127.0.0.1&local=true")
             assert local["clients"] == []

@@ -147,7 +147,8 @@ async def test_closing_a_held_producer_frees_its_connection(broker: Broker) -> N
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, _wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(5)))
-    broker.server.serving.attachments.detach_producer(connection.producers.pop(1), for_good=True)
+    gone = connection.producers.pop(1)
+    broker.server.serving.attachments.detach_producer(gone, "it is closed", for_good=True)
     connection.close_producer(1)
     broker.forward(10)
     assert connection.throttle.holds(broker.clock()) == []

@@ -365,7 +365,7 @@ async def test_a_file_that_is_deleted_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_pages_that_break_later_cost_the_file(tmp_path: Path) -> None:
-    """Garbage in the middle of a file that is open: it is closed, put aside, and begins anew."""
+    """Garbage in the middle of a file: it is closed, put aside, and begins anew."""
     async with an_archive(tmp_path) as archive:
         archive.append(*(a_step(NOW + i, f"t/n{i}/0x00000000_0x80000000") for i in range(2_000)))
         await until(lambda: archive.written == 2_000 and archive.bytes_used > 0)
@@ -378,6 +378,27 @@ async def test_pages_that_break_later_cost_the_file(tmp_path: Path) -> None:
         assert (
             len((await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))).events) == 1
         )
+
+
+async def test_a_question_finds_what_the_writer_does_not_see(tmp_path: Path) -> None:
+    """Pages that break in a file that is open, and that nothing new is written to: who asks is
+    told, and the file is put aside.
+    """
+    async with an_archive(tmp_path) as archive:
+        archive.append(*(a_step(NOW + i, f"t/n{i}/0x00000000_0x80000000") for i in range(2_000)))
+        await until(lambda: archive.written == 2_000)
+    async with an_archive(tmp_path) as archive:
+        await until(lambda: archive.bytes_used > 0)
+        with path_in(tmp_path).open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (path_in(tmp_path).stat().st_size - 4096))
+        with pytest.raises(OperationalError, match="malformed"):
+            await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))
+        await until(lambda: path_in(tmp_path).with_suffix(".aside").exists())
+        archive.append(a_step(NOW))
+        await until(lambda: archive.written == 1)
+        answer = await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))
+        assert len(answer.events) == 1
 
 
 async def test_without_a_file_there_is_a_reason() -> None:

@@ -1,0 +1,157 @@
+"""Records which clients come, leave and are refused, so that the story of one can be told. When
+many come at once, some are counted only: other records must not suffer.
+"""
+
+from __future__ import annotations
+
+from loadmanager.broker.protocol.admission import Comer
+from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.history.port import History
+
+AT_ONCE = 1_000
+"""Records that may come at once."""
+EVERY_S = 4.0
+"""After these, one is recorded in this time."""
+AGAIN_S = 600.0
+"""The same refusal is recorded again after this time."""
+REFUSALS_MAX = 10_000
+TEXT_MAX = 500
+"""Characters that are recorded of what a client says."""
+
+
+class ClientLog:
+    """Records the clients of one broker."""
+
+    broker: str = ""
+    history: History | None = None
+    """None: nothing is recorded."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._room, self._room_s = float(AT_ONCE), clock.monotonic_s()
+        self._unrecorded = 0
+        self._refused: dict[tuple[str, ...], tuple[float, int]] = {}
+        """A refusal → when it was recorded, and how often it came since."""
+
+    def attached(self, client: AttachedProducer | AttachedConsumer) -> None:
+        """A producer or consumer is served now."""
+        if self.history is not None and self._has_room():
+            self._record(self._step("attached", client))
+
+    def left(
+        self,
+        client: AttachedProducer | AttachedConsumer,
+        why: str,
+        destination: BrokerAddress | None = None,
+    ) -> None:
+        """A producer or consumer is gone."""
+        if self.history is None or not self._has_room():
+            return
+        step = self._step("left", client)
+        step.reason = why[:TEXT_MAX]
+        step.destination = None if destination is None else destination.broker_id
+        step.attached_ms = max(0, step.ts - client.since_ms)
+        if isinstance(client, AttachedProducer):
+            step.messages = client.core.messages_in
+        else:
+            step.messages = client.core.delivered_messages
+        self._record(step)
+
+    def refused(
+        self,
+        connection: Comer,
+        code: pb.ServerError.ValueType,
+        text: str,
+        command: pb.BaseCommand | None = None,
+    ) -> None:
+        """A client was refused something; without a command, its connection."""
+        if self.history is None:
+            return
+        what, name, topic, subscription = _wanted(command)
+        key = (connection.address, what, name, topic, subscription, str(code))
+        now_s = self._clock.monotonic_s()
+        recorded_s, times = self._refused.pop(key, (float("-inf"), 0))
+        if now_s < recorded_s + AGAIN_S:
+            self._refused[key] = (recorded_s, times + 1)
+            return
+        if len(self._refused) >= REFUSALS_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._refused[key] = (now_s, 0)
+        if not self._has_room():
+            return
+        step = ClientStep(
+            ts=self._clock.now_ms(),
+            broker=self.broker,
+            event="refused",
+            client=connection.peer,
+            address=connection.address,
+            roles=[role for role in connection.roles if role],
+            what=what,
+            name=name,
+            topic=topic or None,
+            subscription=subscription or None,
+            reason=text[:TEXT_MAX],
+            code=pb.ServerError.Name(code),
+            times=times + 1,
+        )
+        self._record(step)
+
+    def _step(self, event: str, client: AttachedProducer | AttachedConsumer) -> ClientStep:
+        connection, within = client.connection, None
+        if isinstance(client, AttachedConsumer):
+            within = client.subscription.name
+        return ClientStep(
+            ts=self._clock.now_ms(),
+            broker=self.broker,
+            event=event,
+            client=connection.peer,
+            address=connection.address,
+            roles=[role for role in connection.roles if role],
+            what="consumer" if within else "producer",
+            name=client.core.name,
+            topic=str(client.hosted.name),
+            bundle=client.hosted.bundle,
+            subscription=within,
+        )
+
+    def _has_room(self) -> bool:
+        now_s = self._clock.monotonic_s()
+        self._room = min(AT_ONCE, self._room + (now_s - self._room_s) / EVERY_S)
+        self._room_s = now_s
+        if self._room < 1:
+            self._unrecorded += 1
+            return False
+        self._room -= 1
+        return True
+
+    def _record(self, step: ClientStep) -> None:
+        assert self.history is not None
+        if self._unrecorded:
+            self.history.append(
+                ClientStep(
+                    ts=step.ts, broker=self.broker, event="unrecorded", times=self._unrecorded
+                )
+            )
+            self._unrecorded = 0
+        self.history.append(step)
+
+
+def _wanted(command: pb.BaseCommand | None) -> tuple[str, str, str, str]:
+    """What a command is for: the kind of client, its name, its topic and its subscription."""
+    if command is None:
+        return "connection", "", "", ""
+    if command.HasField("producer"):
+        asked = command.producer
+        return "producer", asked.producer_name[:TEXT_MAX], asked.topic[:TEXT_MAX], ""
+    if command.HasField("subscribe"):
+        wanted = command.subscribe
+        names = (wanted.consumer_name[:TEXT_MAX], wanted.topic[:TEXT_MAX])
+        return "consumer", *names, wanted.subscription[:TEXT_MAX]
+    for field in ("lookup", "partition_metadata", "get_schema", "get_or_create_schema"):
+        if command.HasField(field):
+            return "lookup", "", getattr(command, field).topic[:TEXT_MAX], ""
+    return "lookup", "", "", ""

@@ -1,0 +1,66 @@
+"""When no broker of the cluster was there: nobody was left to record that the others had gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from loadmanager.cli.admin.archives import GAP_MS, LoadsOfAll, parts_of
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.times import clock, span
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvents, RecordedSpan
+
+STARTS_MAX = 500
+START_MS = 60_000
+"""A broker records its start within this time of its archive's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """A time in which no broker recorded anything, after which one started."""
+
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        """As a sentence."""
+        took = span(self.end - self.begin)
+        between = f"from {clock(self.begin)} to {clock(self.end)} ({took})"
+        return f"the whole cluster was down {between}: no broker recorded anything"
+
+
+def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
+    """Those that ended later than this, the oldest first; none without archives."""
+    values = [("kind", MemberChange.kind), ("limit", STARTS_MAX)]
+    try:
+        answer = parts_of(admin, "events", values, ArchivedEvents)
+    except (AnsweredError, OperationalError):
+        return []
+    if answer.of_daemon:
+        return []
+    parts = answer.parts.values()
+    starts = [it.ts for part in parts for it in part.events if it.record.get("event") == "starts"]
+    gaps = between([run for part in parts for run in part.recorded])
+    return [
+        Downtime(begin, end)
+        for begin, end in gaps
+        if end >= since_ms and any(begin < ts <= end + START_MS for ts in starts)
+    ]
+
+
+def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
+    """Have the loads of a moment say that the whole cluster was down then, if it was."""
+    if past.silent:
+        past.notes[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+
+
+def between(runs: Iterable[RecordedSpan]) -> Sequence[tuple[int, int]]:
+    """The times between all of some spans, if they are longer than a broker's silence may be."""
+    gaps, last_ms = list[tuple[int, int]](), None
+    for run in sorted(runs, key=lambda it: it.begin):
+        if last_ms is not None and run.begin - last_ms > GAP_MS:
+            gaps.append((last_ms, run.begin))
+        last_ms = run.end if last_ms is None else max(last_ms, run.end)
+    return gaps

@@ -1,0 +1,44 @@
+"""Records of clients that come, leave and are refused, each by the broker that they came to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from loadmanager.engine.history.records import Record
+
+
+class ClientStep(Record, kw_only=True):
+    """A producer or consumer was attached or left, or a client was refused something."""
+
+    kind: ClassVar[str] = "client"
+    event: str
+    """`attached`, `left`, `refused`, or `unrecorded`: there were more of these than are recorded.
+    """
+    client: str = ""
+    """Address and port of its connection."""
+    address: str = ""
+    roles: list[str] = msgspec.field(default_factory=list)
+    what: str = ""
+    """`producer` or `consumer`; of `refused` also `lookup` and `connection`."""
+    name: str = ""
+    topic: str | None = None
+    bundle: str | None = None
+    """The bundle of the topic; None where a client was refused."""
+    subscription: str | None = None
+    reason: str = ""
+    """Why it left or was refused, for people."""
+    code: str | None = None
+    """Of `refused`: Pulsar's name of the error."""
+    destination: str | None = None
+    """Of `left`: the broker to which it was sent, because its bundle goes there."""
+    attached_ms: int | None = None
+    """Of `left`: how long it was attached."""
+    messages: int | None = None
+    """Of `left`: those that it had published, or that were delivered to it."""
+    times: int = 1
+    """Of `refused`: how often since the last record of the same. Of `unrecorded`: how many."""
+
+
+CLIENT_KINDS: dict[str, type[Record]] = {ClientStep.kind: ClientStep}

@@ -1,0 +1,119 @@
+"""Which clients came, left and were refused is recorded, in bounds."""
+
+from __future__ import annotations
+
+from broker.protocol.driven_broker import Broker
+from limits.driven import TOPIC
+
+from loadmanager.broker.messaging.settings import MessagingSettings
+from loadmanager.broker.protocol.client_log import AGAIN_S, AT_ONCE, EVERY_S
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.kit.history.port import HistoryRecord
+
+
+class Records:
+    """Keeps what is recorded."""
+
+    def __init__(self) -> None:
+        self.steps: list[ClientStep] = []
+
+    def append(self, *records: HistoryRecord) -> None:
+        self.steps += [record for record in records if isinstance(record, ClientStep)]
+
+    def taken(self) -> list[ClientStep]:
+        """What was recorded since the last call."""
+        steps, self.steps = self.steps, []
+        return steps
+
+
+def recorded(broker: Broker) -> Records:
+    records = Records()
+    broker.server.record_clients(records, "a:80")
+    return records
+
+
+def asking(name: str, *, topic: str = str(TOPIC), request_id: int = 2) -> bytes:
+    command = pb.CommandProducer(
+        topic=topic, producer_id=request_id, request_id=request_id, producer_name=name
+    )
+    return encode(producer=command)
+
+
+async def test_a_client_comes_and_leaves(broker: Broker) -> None:
+    """With its address, how long it was there, what it did and why it left."""
+    records = recorded(broker)
+    connection, _ = await broker.consumer(10)
+    (came,) = records.taken()
+    assert (came.event, came.what, came.subscription) == ("attached", "consumer", "s")
+    assert (came.topic, came.client, came.broker) == (str(TOPIC), "10.0.0.1:4000", "a:80")
+    broker.clock.forward_ms(2_500)
+    await broker.say(
+        connection, encode(close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=5))
+    )
+    (left,) = records.taken()
+    assert (left.event, left.reason, left.messages) == ("left", "its client closed it", 0)
+    assert left.attached_ms == 2_500
+
+    connection, _ = await broker.producer()
+    (came,) = records.taken()
+    connection.connection_lost(None)
+    (left,) = records.taken()
+    assert (left.name, left.reason) == (came.name, "its client ended the connection")
+
+
+async def test_who_is_refused_is_recorded_with_the_reason(broker: Broker) -> None:
+    """A command, and a connection of which there are too many."""
+    records = recorded(broker)
+    connection, _ = await broker.connect()
+    await broker.say(connection, asking("p"))
+    records.taken()
+    other, _ = await broker.connect()
+    await broker.say(other, asking("p"))
+    (refused,) = records.taken()
+    assert (refused.event, refused.what, refused.name) == ("refused", "producer", "p")
+    assert (refused.code, refused.topic) == ("ProducerBusy", str(TOPIC))
+    lookup = pb.CommandLookupTopic(topic="no://topic", request_id=9)
+    await broker.say(other, encode(lookup=lookup))
+    (refused,) = records.taken()
+    assert (refused.what, refused.code, refused.topic) == (
+        "lookup",
+        "NotAllowedError",
+        "no://topic",
+    )
+
+    broker.messaging.set(MessagingSettings(connections_per_address_max=2))
+    await broker.connect()
+    (refused,) = records.taken()
+    assert refused.what == "connection"
+    assert "maximum number of connections on address 10.0.0.1" in refused.reason
+
+
+async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
+    """A client that tries again and again adds one record in ten minutes."""
+    records = recorded(broker)
+    connection, _ = await broker.connect()
+    asked = pb.CommandSubscribe(
+        topic=str(TOPIC), subscription="", subType=1, consumer_id=1, request_id=1
+    )
+    nameless = encode(subscribe=asked)
+    for _ in range(5):
+        await broker.say(connection, nameless)
+    assert [step.times for step in records.taken()] == [1]
+    broker.clock.forward_ms(AGAIN_S * 1_000)
+    await broker.say(connection, nameless)
+    assert [step.times for step in records.taken()] == [5]
+
+
+async def test_too_many_at_once_are_counted_only(broker: Broker) -> None:
+    """And the next record is preceded by their number."""
+    records = recorded(broker)
+    connection, _ = await broker.connect()
+    for number in range(AT_ONCE + 7):
+        await broker.say(connection, asking(f"p-{number}", request_id=number + 2))
+    assert len(records.taken()) == AT_ONCE
+    broker.clock.forward_ms(EVERY_S * 1_500)
+    await broker.say(connection, asking("last", request_id=AT_ONCE + 100))
+    missing, last = records.taken()
+    assert (missing.event, missing.times, last.name) == ("unrecorded", 7, "last")

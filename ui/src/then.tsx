@@ -1,0 +1,169 @@
+// What the panel shows of a time gone by, and of a client, whom only the archives know for long.
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Failure } from "./api";
+import { Entries } from "./decisions";
+import { bytes, clock, count, duration, messages, moment, shortRange, split } from "./format";
+import { askBroker, askBundle, askClient } from "./past";
+import { cluster } from "./state";
+import { use } from "./store";
+import { Facts, Resources, Spark, brokerLink, bundleLink } from "./story";
+
+const AGAIN_MS = 10_000;
+const BUNDLES = 50;
+
+// Asks the archives, and again and again while the present is shown.
+function useAsked<T>(ask: () => Promise<T>, key: string, again: boolean): { answer: T | null; problem: string } {
+  const [state, setState] = useState<{ answer: T | null; problem: string }>({ answer: null, problem: "" });
+  useEffect(() => {
+    let timer = 0;
+    let over = false;
+    const look = async (): Promise<void> => {
+      try {
+        const answer = await ask();
+        if (!over) setState({ answer, problem: "" });
+      } catch (error) {
+        if (!(error instanceof Failure)) throw error;
+        if (!over) setState((before) => ({ ...before, problem: error.message }));
+      }
+      if (!over && again) timer = window.setTimeout(look, AGAIN_MS);
+    };
+    setState({ answer: null, problem: "" });
+    void look();
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [key, again]);
+  return state;
+}
+
+function State({ asking, problem }: { asking: boolean; problem: string }): JSX.Element {
+  return (
+    <>
+      {problem && <p class="problem">{problem}.</p>}
+      {asking && !problem && <p class="empty">Asking the archives.</p>}
+    </>
+  );
+}
+
+export function BundleAt({ name, at }: { name: string; at: number }): JSX.Element {
+  const { answer, problem } = useAsked(() => askBundle(name, at), `${name} ${at}`, false);
+  const { namespace, range } = split(name);
+  const traffic = answer?.traffic;
+  const facts: [string, ComponentChildren][] = traffic
+    ? [
+        ["Messages", `${messages(traffic.msgRateIn)} in, ${messages(traffic.msgRateOut)} out /s`],
+        ["Bytes", bytes(traffic.throughput)],
+        ["Clients", `${count(traffic.producers)} producers, ${count(traffic.consumers)} consumers`],
+      ]
+    : [["Traffic", "none is recorded of then"]];
+  return (
+    <>
+      <p class="kind">Bundle of {namespace}</p>
+      <h2 title={name}>{shortRange(range)}</h2>
+      <p class="small mono">{range}</p>
+      <p class="small">As of {moment(at, true)}</p>
+      <State asking={!answer} problem={problem} />
+      {answer && (
+        <>
+          <Facts
+            facts={[
+              [
+                "Owner",
+                answer.owner ? (
+                  <>
+                    {brokerLink(answer.owner)}
+                    {answer.since ? ` for ${duration(at - answer.since)}` : ""}
+                  </>
+                ) : (
+                  "nobody, or it is not recorded"
+                ),
+              ],
+              ...facts,
+            ]}
+          />
+          <Spark bundle={name} />
+          <h3>What had been decided about it</h3>
+          {answer.decisions.length ? (
+            <Entries list={answer.decisions} />
+          ) : (
+            <p class="empty">Nothing is recorded of the time before.</p>
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Element {
+  const broker = use(cluster)?.brokers.find((each) => each.broker === name);
+  const { answer, problem } = useAsked(() => askBroker(name, at), `${name} ${at}`, false);
+  const more = (answer?.bundles.length ?? 0) - BUNDLES;
+  return (
+    <>
+      <p class="kind">Broker</p>
+      <h2>{name}</h2>
+      <p class="small">As of {moment(at, true)}</p>
+      {broker?.resources ? (
+        <>
+          <Resources broker={broker} />
+          <Facts
+            facts={[
+              ["Bundles", count(broker.bundles ?? 0)],
+              ["Topics", count(broker.topics ?? 0)],
+              ["Messages", `${messages(broker.rate ?? 0)} /s`],
+              ["Bytes", bytes(broker.throughput ?? 0)],
+            ]}
+          />
+        </>
+      ) : (
+        <p class="empty">It recorded no load then.</p>
+      )}
+      <State asking={!answer} problem={problem} />
+      {answer && (
+        <>
+          <h3>Its bundles, the hottest first</h3>
+          <ul class="list">
+            {answer.bundles.slice(0, BUNDLES).map(({ bundle, rate, throughput }) => (
+              <li key={bundle} class="owned">
+                {bundleLink(bundle)}
+                <span class="number">{messages(rate)} msg/s</span>
+                <span class="number">{bytes(throughput)}</span>
+              </li>
+            ))}
+          </ul>
+          {more > 0 && <p class="small">and {count(more)} more</p>}
+          {!answer.bundles.length && <p class="empty">None is recorded of then.</p>}
+          <h3>What had been decided about it</h3>
+          {answer.decisions.length ? (
+            <Entries list={answer.decisions} />
+          ) : (
+            <p class="empty">Nothing is recorded of the time before.</p>
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+export function OfClient({ name, at }: { name: string; at: number | null }): JSX.Element {
+  const { answer, problem } = useAsked(() => askClient(name, at), `${name} ${at}`, at === null);
+  return (
+    <>
+      <p class="kind">Client</p>
+      <h2>{name}</h2>
+      {at !== null && <p class="small">As of {moment(at, true)}</p>}
+      <h3>When it came, left and was refused</h3>
+      <State asking={!answer} problem={problem} />
+      {answer && !answer.length && <p class="empty">Nothing is recorded of it.</p>}
+      <ul class="list lines">
+        {answer?.map(({ ts, text, bad }) => (
+          <li key={`${ts} ${text}`} class={bad ? "problem" : ""}>
+            <time title={moment(ts, true)}>{clock(ts)}</time> {text}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
