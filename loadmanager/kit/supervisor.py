@@ -10,7 +10,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Scope, for_each, sleep
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 240.0
 RESTART_FIRST_S, RESTART_MAX_S = 0.5, 60.0
 """A process that died is started again after this, doubled with each death in a row."""
 STEADY_S = 60.0

@@ -41,17 +41,17 @@ EVERYTHING = {
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not installed")
 
 
-def _helm(values: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _helm(values: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
     given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
-    command = [HELM or "helm", "template", "lm", CHART, "--namespace", "prod", *given]
+    command = [HELM or "helm", "template", "lm", CHART, "--namespace", "prod", *given, *words]
     return subprocess.run(
         [*command, "--kube-version", f"{KUBERNETES}.0"], capture_output=True, text=True, check=False
     )
 
 
-def _rendered(values: dict[str, str]) -> dict[str, dict[str, Any]]:
+def _rendered(values: dict[str, str], *words: object) -> dict[str, dict[str, Any]]:
     """Kind and name → document, each valid."""
-    done = _helm(values)
+    done = _helm(values, *words)
     assert done.returncode == 0, done.stderr
     documents = [each for each in yaml.safe_load_all(done.stdout) if each]
     for document in documents:
@@ -106,6 +106,16 @@ def test_a_release_for_trials(tmp_path: Path) -> None:
     (job,) = found["Job lm-initialize"]["spec"]["template"]["spec"]["containers"]
     command_lines.check(job["args"])
     assert pod["automountServiceAccountToken"] is False
+
+
+@needs_helm
+def test_a_first_look() -> None:
+    """On a small cluster: no volume that brokers share, and little reserved."""
+    found = _rendered({}, "--values", CHART / "values-trial.yaml")
+    assert not [name for name in found if name.startswith("PersistentVolumeClaim")]
+    assert "loadManagerStorageDirectory=\n" in found["ConfigMap lm"]["data"]["broker.conf"]
+    pod = found["StatefulSet lm"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["requests"]["cpu"] == "100m"
 
 
 @needs_helm
