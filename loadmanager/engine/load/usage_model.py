@@ -37,11 +37,12 @@ is idle; the others count bytes.
 FULL = 0.98
 """A sensor that shows more than this shows at least so much."""
 
-UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, BESIDE = range(10)
+UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT, BESIDE = range(11)
 FIGURES = BESIDE + 3
 """What is remembered of a broker. `TRAFFIC` and `SHOWN`: traffic / limit and the sensor in the last
 report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in the first of them.
-`BESIDE`: what is used of the other three resources beside traffic.
+`LIMIT`: its CPU when it last said it. `BESIDE`: what is used of the other three resources beside
+traffic.
 """
 DIGITS = 6
 REPORTS_MAX, ACQUAINTED = 20, 8
@@ -153,6 +154,10 @@ class UsageModel:
     """The usage that a byte/s of mean cost adds."""
     error: Array
     """The mean error of the model's usage: `[broker]`."""
+    unproven: Array
+    """What a broker may use beyond the model: the error, and what its sensor claims to be less than
+    its traffic costs elsewhere: `[broker]`.
+    """
     trusted: NDArray[np.bool_]
     """Whether the broker's own sensor counts."""
     size: Array
@@ -217,17 +222,17 @@ class _Fit:
         self, columns: BrokerColumns, averages: BundleAverages, weights: Weights, before: Learned
     ) -> None:
         self.columns, self.averages, self.before = columns, averages, before
-        usages, self.limits = columns.usages(weights), columns.limits
+        usages, self.limits = columns.usages(weights), columns.limits.copy()
         self.usages = usages
         self.sensed = self.limits[CPU] > 0
         self.counts_cpu = bool(usages[CPU].any())
-        limits = self.limits[CPU][self.sensed]
-        self.limit = np.where(
-            self.sensed, self.limits[CPU], limits.mean() if len(limits) else 100.0
-        )
+        self.state = self._remembered()
+        self.limits[CPU] = np.where(self.sensed, self.limits[CPU], np.nan_to_num(self.state[LIMIT]))
+        limits = self.limits[CPU][self.limits[CPU] > 0]
+        mean = limits.mean() if len(limits) else 100.0
+        self.limit = np.where(self.limits[CPU] > 0, self.limits[CPU], mean)
         self.full = FULL * weights.cpu
         self.shown = np.clip(usages[CPU], 0.0, 2 * weights.cpu)
-        self.state = self._remembered()
         self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
         self.first = np.isnan(self.state[UPDATED])
         self.costs = class_costs.in_columns(before.costs)
@@ -272,6 +277,7 @@ class _Fit:
             if len(rows):
                 level += DIP_GAIN * (total - level)
             self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
+            self.state[LIMIT] = self.limits[CPU]
             self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
             self.state = self.state.round(DIGITS)
         return self._model(learned, dearness, level, dip)
@@ -451,7 +457,7 @@ class _Fit:
             idle = cost = 0.0
             trusted = np.ones_like(trusted)
         per_byte, base = self._by_bytes()
-        offset = np.where(trusted, state[OFFSET], 0.0)
+        offset = np.where(trusted, state[OFFSET], np.maximum(state[OFFSET], 0.0))
         base[CPU] = idle + offset if self.counts_cpu else 0.0
         per_byte[CPU] = cost / self.limit
         if not self.counts_cpu and not base[1:].any() and not per_byte.any():
@@ -480,12 +486,13 @@ class _Fit:
             base=base,
             per_byte=per_byte,
             error=error,
+            unproven=np.maximum(-offset, 0.0) + error,
             trusted=trusted,
             size=self._sizes(),
             of_bytes=(base[used], by_traffic[used]),
             costs=self.costs,
             carried=carried,
-            doubts=tuple(self._doubts(trusted, idle + cost * state[TRAFFIC], error)),
+            doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             dip=dip,
         )
 

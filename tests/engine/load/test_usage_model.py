@@ -39,6 +39,8 @@ class Cluster:
         """brokerId → what its sensor shows, if that is not what is used; None: it has none."""
         self.slow: dict[str, float] = {}
         """brokerId → how many times traffic costs there."""
+        self.size: dict[str, float] = {}
+        """brokerId → its size, if that is not 1."""
         self.own_namespaces = False
         """Whether no two brokers share one."""
         self.learned = Learned()
@@ -78,7 +80,8 @@ class Cluster:
         }
         usual = self.idle + self.slow.get(name, 1.0) * factor * self.part[name]
         used = self.shown.get(name, usual)
-        own = ResourceUsage() if used is None else ResourceUsage(usage=used * 800, limit=800)
+        limit = 800 * self.size.get(name, 1.0)
+        own = ResourceUsage() if used is None else ResourceUsage(usage=used * limit, limit=limit)
         return a_report(stats, cpu=own, msg_throughput_in=bytes_s, last_update=self._now_ms)
 
 
@@ -212,6 +215,18 @@ def test_a_broker_without_a_sensor_uses_what_its_traffic_costs() -> None:
     assert not model.trusted[0]
 
 
+def test_a_broker_that_loses_its_sensor_uses_what_it_used() -> None:
+    """A small one stays small, and a slow one slow: else both look empty and are overfilled."""
+    cluster = even()
+    cluster.size["b0:8080"], cluster.part["b0:8080"], cluster.slow["b0:8080"] = 0.5, 0.25, 2.0
+    cluster.slow["b1:8080"] = 1.4
+    cluster.minutes(40)
+    cluster.shown["b0:8080"] = cluster.shown["b1:8080"] = None
+    usage = cluster.usage(cluster.minutes(3))
+    assert usage["b0:8080"] >= 0.48
+    assert usage["b1:8080"] >= 0.66
+
+
 def test_cheap_namespaces_are_no_contradiction_while_they_are_learned() -> None:
     """Each broker has namespaces of its own, some of which cost a fifth: a new leader believes its
     sensors until it knows that.
@@ -235,6 +250,9 @@ def test_a_sensor_that_drifts_claims_little(drift: float) -> None:
         cluster.shown["b0:8080"] = max(0.5 + drift * minute, 0.0)
         usage = cluster.usage(cluster.minute(1 + 0.01 * (minute % 2)))
         assert usage["b0:8080"] > 0.25
+    model = cluster.minute()
+    by_traffic = cluster.usage(model)["b2:8080"]
+    assert cluster.usage(model)["b0:8080"] + model.unproven[0] >= by_traffic - 0.02
 
 
 def test_nothing_is_learned_while_the_clients_are_away() -> None:

@@ -141,8 +141,7 @@ class ModelledBrokers:
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
         self._knee = knee_of(self.usage, self.size)
-        full = max(OVERLOAD, self.mean + OVERLOAD_ABOVE)
-        self._room = np.where(model.trusted, full, self.mean)
+        self._room = self._rooms(doubting=emptied is None)
         """What moves may bring a broker to."""
         self._takes_below = np.full(len(self.names), np.inf)
         """The usage from which on a broker takes no bundle that has load."""
@@ -159,6 +158,16 @@ class ModelledBrokers:
         self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
+
+    def _rooms(self, *, doubting: bool) -> Array:
+        """What moves may bring each broker to; `doubting`: also if it uses what is not proven that
+        it does not.
+        """
+        model = self._model
+        full = np.full(len(self.names), max(OVERLOAD, self.mean + OVERLOAD_ABOVE))
+        if doubting:
+            full -= model.unproven
+        return np.where(model.trusted, full, self.mean)
 
     def _share_out(self, emptied: str | None) -> None:
         """A broker without a sensor to be trusted takes bundles of this one until it has its fair
