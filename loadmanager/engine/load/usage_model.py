@@ -155,9 +155,7 @@ class UsageModel:
     error: Array
     """The mean error of the model's usage: `[broker]`."""
     unproven: Array
-    """What a broker may use beyond the model: the error, and what its sensor claims to be less than
-    its traffic costs elsewhere: `[broker]`.
-    """
+    """What a broker's sensor claims to be less than traffic costs at most others: `[broker]`."""
     trusted: NDArray[np.bool_]
     """Whether the broker's own sensor counts."""
     size: Array
@@ -465,6 +463,7 @@ class _Fit:
             trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
         apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
         error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
+        usual = min(float(np.median(offset[trusted])), 0.0) if trusted.any() else 0.0
         by_traffic = per_byte.copy()
         by_traffic[CPU] *= dearness
         carried = np.tile(self.bytes_s, (len(base), 1))
@@ -486,7 +485,7 @@ class _Fit:
             base=base,
             per_byte=per_byte,
             error=error,
-            unproven=np.maximum(-offset, 0.0) + error,
+            unproven=np.maximum(usual - offset, 0.0),
             trusted=trusted,
             size=self._sizes(),
             of_bytes=(base[used], by_traffic[used]),

@@ -160,9 +160,7 @@ class ModelledBrokers:
         """True for brokers that are brought near the mean."""
 
     def _rooms(self, *, doubting: bool) -> Array:
-        """What moves may bring each broker to; `doubting`: also if it uses what is not proven that
-        it does not.
-        """
+        """What moves may bring each broker to; `doubting`: also if its sensor claims too little."""
         model = self._model
         full = np.full(len(self.names), max(OVERLOAD, self.mean + OVERLOAD_ABOVE))
         if doubting:
