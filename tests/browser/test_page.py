@@ -385,6 +385,11 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.wait_text(f"{other} led", ".top")
         assert "BROKERS\n2\n" in (await page.text(".summary")).upper() + "\n"
         await page.wait_text(f"{lost} lost 6.0 s ago; 1 bundle, 1 without an owner", ".lately")
+        await page.wait_text("1 bundle of", ".summary .status")
+        link = f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60#bundle={FIRST}"
+        await page.go(link)  # the time and what is open, both
+        await page.wait_text("As of", "aside")
+        await page.wait_text("What had been decided about it", "aside")
         assert not page.errors
 
 

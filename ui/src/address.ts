@@ -20,11 +20,15 @@ function panelAt(address: string): Panel {
 }
 
 export function followAddress(): void {
+  let reading = false; // what is set meanwhile is half of what the address says
   const read = (): void => {
+    reading = true;
     panel.set(panelAt(location.hash));
     if (queryOf(when.value) !== queryOf(whenIn(location.search))) when.set(whenIn(location.search));
+    reading = false;
   };
   const write = (): void => {
+    if (reading) return;
     const query = queryOf(when.value);
     const before = queryOf(whenIn(location.search)) + addressOf(panelAt(location.hash));
     if (query + addressOf(panel.value) !== before)

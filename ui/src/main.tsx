@@ -16,7 +16,7 @@ import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
 import { absenceText, returnText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast } from "./state";
+import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast } from "./state";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
@@ -79,9 +79,10 @@ function headroom(room: NonNullable<Cluster["headroom"]>): JSX.Element {
 
 function status(now: Cluster): { text: string; level: string } {
   const then = when.value;
-  const down = then && downs.value.find(({ begin, end }) => begin < then.at && then.at < end);
+  const down = then && downAt(then.at);
   if (down) {
-    const text = `The whole cluster was down, from ${moment(down.begin)} to ${moment(down.end)}.`;
+    const took = `for ${duration(down.end - down.begin)}, until ${moment(down.end, true)}`;
+    const text = `The whole cluster was down, ${took}.`;
     return { text, level: "bad" };
   }
   if (then && !now.brokers.some(runs)) return { text: "Nothing is recorded of then.", level: "warn" };
@@ -115,16 +116,16 @@ function status(now: Cluster): { text: string; level: string } {
     return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
   }
   if (!decisions.value) return { text: "The decisions have not come yet.", level: "ok" };
-  if (then && pastNotes.value?.length)
-    return { text: "Not all that was is here: see the notes above.", level: "warn" };
   const [waits] = returned(now, shownAt()).filter(({ placed, bundles }) => (placed ?? 0) < (bundles ?? 0));
   if (waits) {
     const left = (waits.bundles ?? 0) - (waits.placed ?? 0);
     const text = `${plural(left, "bundle")} of ${waits.broker}, which was lost, had no owner yet.`;
     return { text: then ? text : text.replace(" had ", left === 1 ? " has " : " have "), level: "warn" };
   }
+  if (then && pastNotes.value?.length)
+    return { text: "Not all that was is here: see the notes above.", level: "warn" };
   const last = decisions.value.find((decision) => decision.kind === "shed");
-  if (!last && when.value) return { text: "No cycle is recorded of the time before.", level: "ok" };
+  if (!last && when.value) return { text: "No cycle is recorded of the time before.", level: "warn" };
   if (!last) return { text: `${now.shedder} has not run yet in this term.`, level: "ok" };
   const { mark, head } = sentence(last, String);
   return mark === "quiet"

@@ -31,6 +31,7 @@ const LISTED = 100;
 const COLUMNS = 120;
 const HEAT_ROWS = 60;
 const MEMBERS = 500;
+const NAMED = 3;
 const NEAR_MS = 300_000; // the last loads before a moment stand for it for so long
 const COARSE_MS = 900_000; // averages over this time are kept of earlier days
 const COMES = new Set(["left", "back", "starts", "leads"]);
@@ -252,9 +253,10 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const decisions = decisionsOf(decided.parts);
   const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
+  const gone = absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at);
   return {
     brokers,
-    absent: absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at),
+    absent: gone,
     bundles: brokers.reduce((sum, broker) => sum + (broker.bundles ?? 0), 0),
     leader,
     heat: heatOf(heat.parts, last / COLUMNS),
@@ -262,7 +264,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
     changes: changed.parts.map(changeOf),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
-    notes: notesOf(loads.parts, brokers.length),
+    notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker))),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing },
   };
 }
@@ -338,7 +340,12 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
   });
 }
 
-function notesOf(parts: ArchivedMoment[], brokers: number): string[] {
+function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>): string[] {
+  const silent = parts.filter(({ part, recorded }) => !recorded.length && !gone.has(part)).map(({ part }) => part);
+  if (brokers && silent.length) {
+    const more = silent.length > NAMED ? ` and ${silent.length - NAMED} more` : "";
+    return [`${silent.slice(0, NAMED).join(", ")}${more} recorded nothing then`];
+  }
   if (brokers) return [];
   const begins = parts.flatMap(({ recorded }) => recorded.map(({ begin }) => begin));
   return begins.length

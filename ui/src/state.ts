@@ -204,8 +204,9 @@ let shownOf: When | null = null;
 async function showPast(then: When): Promise<void> {
   if (then === shownOf && pastNotes.value) return;
   if (!cluster.value) cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
-  void lookForDowns();
+  await lookForDowns();
   const past = await askPast(then);
+  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [] });
   if (when.value !== then || !cluster.value) return;
   shownOf = then;
   problems.set({});
@@ -254,11 +255,14 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
 // When the whole cluster was down: asked for when the page opens, and after it was.
 export const downs = new Store<Down[]>([]);
 const DOWN_AGAIN_MS = 5 * 60_000;
-let downAt = 0;
+let downsAt = 0;
+
+export const downAt = (at: number): Down | undefined =>
+  downs.value.find(({ begin, end }) => begin < at && at < end);
 
 async function lookForDowns(): Promise<void> {
-  if (Date.now() - downAt < DOWN_AGAIN_MS) return;
-  downAt = Date.now();
+  if (Date.now() - downsAt < DOWN_AGAIN_MS) return;
+  downsAt = Date.now();
   downs.set(await orNone(askDown(0)));
 }
 
@@ -303,7 +307,7 @@ async function look(): Promise<void> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     failures += 1;
-    downAt = 0;
+    downsAt = 0;
     happened = false;
     wait = Math.min(INTERVAL_MS * 2 ** Math.min(failures - 1, 4), RETRY_MAX_MS);
     const since = link.value.state === error.kind ? link.value.since : Date.now();

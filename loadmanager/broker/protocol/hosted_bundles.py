@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from loadmanager.broker.protocol.hosted import BundleStats, OpenBundle, clients_of, divide, unite
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.units import MIB
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
@@ -22,6 +23,10 @@ class HostedBundles:
         self.serving = serving
         self._unproven = False
         """Whether stored topics are served without the lease, or were a moment ago."""
+
+    def record_clients(self, history: History, broker: str) -> None:
+        """Record which clients come and leave from now on; called before the first connection."""
+        self.serving.clients.history, self.serving.clients.broker = history, broker
 
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve a bundle from now on.

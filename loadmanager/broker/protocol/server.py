@@ -49,7 +49,6 @@ from loadmanager.broker.wire.frames import COMMAND_TYPES
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
-from loadmanager.kit.history.port import History
 from loadmanager.kit.listener import Listener, Tls
 from loadmanager.kit.telemetry import Detail, Sample
 from loadmanager.limits.broker import BrokerThrottling
@@ -144,10 +143,6 @@ class BrokerServer(HostedBundles):
     def tell_changes(self, audit: Audit) -> None:
         """Tell of what clients change from now on; called before the first connection."""
         self.audit = audit
-
-    def record_clients(self, history: History, broker: str) -> None:
-        """Record which clients come and leave from now on; called before the first connection."""
-        self.serving.clients.history, self.serving.clients.broker = history, broker
 
     @property
     def topic_host(self) -> ServedTopics:

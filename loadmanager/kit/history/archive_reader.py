@@ -231,11 +231,13 @@ class ArchiveReader:
 
 
 class _Grid:
-    """Sums of a figure × time, and of the time, of numbered things in each part of a time."""
+    """Sums of a figure × time, and of the time, of numbered things in each part of a time: a row
+    for each part, because a record is about many things at one time.
+    """
 
     def __init__(self, parts: int) -> None:
-        self._sums = np.zeros((0, parts), np.float32)
-        self._spans = np.zeros((0, parts), np.float32)
+        self._sums = np.zeros((parts, 0), np.float32)
+        self._spans = np.zeros((parts, 0), np.float32)
         self._rows = np.zeros(0, np.int64)
         """Number of a thing → its row and 1; 0: none yet."""
         self.total = 0
@@ -249,20 +251,21 @@ class _Grid:
         new = ids[self._rows[ids] == 0]
         self._rows[new] = self.total + 1 + np.arange(len(new))
         self.total += len(new)
-        if self.total * self._sums.shape[1] > CELLS_MAX:
+        if self.total * len(self._sums) > CELLS_MAX:
             raise OperationalError("there are too many bundles: ask for fewer columns")
-        if self.total > len(self._sums):
-            more = np.zeros((self.total, self._sums.shape[1]), np.float32)
-            self._sums = np.concatenate((self._sums, more))
-            self._spans = np.concatenate((self._spans, more))
+        if self.total > self._sums.shape[1]:
+            more = np.zeros((len(self._sums), self.total), np.float32)
+            self._sums = np.concatenate((self._sums, more), axis=1)
+            self._spans = np.concatenate((self._spans, more), axis=1)
         rows = self._rows[ids] - 1
+        times_span = values * span_ms
         for part in parts:
-            self._sums[rows, part] += values * span_ms
-            self._spans[rows, part] += span_ms
+            self._sums[part, rows] += times_span
+            self._spans[part, rows] += span_ms
 
     def hottest(self, limit: int) -> list[tuple[int, list[float | None]]]:
         """The numbers of those with the highest sums, with their means; equal ones by number."""
-        sums, spans = self._sums[: self.total], self._spans[: self.total]
+        sums, spans = self._sums[:, : self.total].T, self._spans[:, : self.total].T
         numbers = np.flatnonzero(self._rows)
         totals = sums.sum(axis=1)[self._rows[numbers] - 1]
         first = numbers[np.argsort(-totals, kind="stable")[:limit]].tolist()
