@@ -268,8 +268,14 @@ def _show(
         )
         head = "Recommended" if verdict.recommended else "Nothing is recommended"
         lines.append(f"{head}: {verdict.reason}.")
-    told = [f"{date}: {each.text()}" for date, each in compared.items()]
-    show(table(headers, rows), LEGEND.splitlines(), told, lines, *([list(diff)] if diff else []))
+    compared_texts = [f"{date}: {each.text()}" for date, each in compared.items()]
+    show(
+        table(headers, rows),
+        LEGEND.splitlines(),
+        compared_texts,
+        lines,
+        *([list(diff)] if diff else []),
+    )
 
 
 def _believed(

@@ -75,8 +75,8 @@ class Calibration:
         return text
 
 
-def _differ(one: int, other: int, least: float) -> bool:
-    return abs(one - other) > max(COUNTS_OFF * max(one, other), least)
+def _differ(was: int, came: int, least: float) -> bool:
+    return abs(was - came) > max(COUNTS_OFF * max(was, came), least)
 
 
 def calibration(recording: Recording, replayed: Measures) -> Calibration:

@@ -67,8 +67,8 @@ def move_steps(minute: Rows, row: Rows, bundle: Rows, usage: Array) -> MoveSteps
     )
     before, after = _around(usage)
     changed = (after - before).reshape(-1)[steps]
-    known = ~np.isnan(changed)
-    steps, changed = steps[known], changed[known]
+    recorded = ~np.isnan(changed)
+    steps, changed = steps[recorded], changed[recorded]
     if len(steps) > STEPS_MAX:
         chosen = np.linspace(0, len(steps) - 1, STEPS_MAX).astype(np.int64)
         steps, changed = steps[chosen], changed[chosen]
@@ -99,8 +99,8 @@ def slope(steps: MoveSteps, each: Array) -> tuple[float, float] | None:
     do not tell.
     """
     traffic = steps.changed(each)
-    told = np.abs(traffic) > CHANGES * max(float(each.mean()), 1e-300)
-    traffic, usage = traffic[told], steps.usage[told]
+    large = np.abs(traffic) > CHANGES * max(float(each.mean()), 1e-300)
+    traffic, usage = traffic[large], steps.usage[large]
     if len(traffic) < STEPS_LEAST:
         return None
     ratios, weights = usage / traffic, np.abs(traffic)
