@@ -102,14 +102,14 @@ class AnalysedDays:
         return sorted(path.rpartition("date=")[2].removesuffix(MANIFEST) for path in paths)
 
     def manifest(self, date: str) -> Manifest:
-        """What is stored of a day; an empty one where there is none that can be read."""
+        """What is stored of a day: nothing without a manifest, what is there with a damaged one."""
         if date not in self._manifests:
             self._manifests[date] = self._read_manifest(f"{self._root}/{_manifest(date)}")
         return self._manifests[date]
 
     def _read_manifest(self, path: str) -> Manifest:
         if not self.files.exists(path):
-            return Manifest()
+            return Manifest(files=())
         with self.files.open(path, "rb") as file:
             try:
                 return msgspec.json.decode(file.read(), type=Manifest)

@@ -20,7 +20,7 @@ from bench import _history as history
 from loadmanager.cli import main
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.history.source import HistorySource
-from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
 from loadmanager.nightly.facts import Facts
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.ingest import Ingest
@@ -269,6 +269,8 @@ def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     (before / "_part.parquet").write_bytes(b"")
     assert not ingest.has_before("ownership")
     (before / "part.parquet").write_bytes(b"")
+    name = "records/kind=ownership/date=2026-11-19/part.parquet"
+    days.commit("2026-11-19", Manifest(files=[name]))
     with pytest.raises(duckdb.Error):
         Facts(ingest, StrategySettings(), history.START_MS).steps_before  # noqa: B018
 

@@ -228,9 +228,12 @@ def test_what_a_killed_run_left_is_no_obstacle(
 def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:
     """Where a day has no line of a kind any more."""
     days = AnalysedDays(str(tmp_path), history.CLUSTER)
-    folder = tmp_path / f"cluster={history.CLUSTER}/records/kind=throttle/date={history.DATE}"
+    root = tmp_path / f"cluster={history.CLUSTER}"
+    folder = root / f"records/kind=throttle/date={history.DATE}"
     folder.mkdir(parents=True)
     (folder / "part.parquet").write_bytes(b"")
+    assert days.stored("records", "throttle", history.DATE) is None, "no run has committed it"
+    days.commit(history.DATE, Manifest(files=[str((folder / "part.parquet").relative_to(root))]))
     stored = days.stored("records", "throttle", history.DATE)
     assert stored is not None
     part = f"{folder}/part.parquet"
