@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
-import sys
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,17 @@ import pyarrow.parquet as pq
 
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.layout import (
-    OPEN,
     cluster_folder,
     day_of,
     day_start_ms,
     partition,
-    stem_of,
 )
-from loadmanager.kit.history.source import HistorySource, ListedSegment, spark_url
+from loadmanager.kit.history.source import ListedSegment, spark_url
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.drafts import DayDraft, put_in_place
 from loadmanager.nightly.engine import StoredTable
+from loadmanager.nightly.listed_segments import gone
 
-LATE_DAYS = 3
-"""How many days back to look for late segments."""
 MANIFEST = "_manifest.json"
 LOCK = "_lock"
 TABLES = "tables/"
@@ -67,34 +63,6 @@ class AnalysedDays:
             raise BadInputError(f"--output {url} cannot be written: {error}") from None
         self._url = url
         self._manifests: dict[str, Manifest] = {}
-
-    def late(self, date: str, source: HistorySource) -> list[str]:
-        """Days before `date` to analyse again or for the first time, because segments came late.
-
-        A day is left as it is once analysed segments are gone from the history: its tables hold
-        more than could be read now.
-        """
-        analysed, late = self.analysed(), []
-        for day in [day for day in source.dates(self.cluster) if day < date][-LATE_DAYS:]:
-            if day not in analysed:
-                late += [day] if analysed and day > min(analysed) else []
-                continue
-            before, present = self.segments(day), source.segments(self.cluster, day)
-            if not _changed(before, present):
-                continue
-            if gone := gone_count(before, present):
-                print(
-                    f"{day}: segments came late, but {gone} of those analysed before are gone; it "
-                    "stays as it was",
-                    file=sys.stderr,
-                )
-                continue
-            late.append(day)
-        return late
-
-    def segments(self, date: str) -> set[ListedSegment]:
-        """The segments that earlier runs analysed; none if nobody can tell any more."""
-        return set(self.manifest(date).seen)
 
     def analysed(self) -> list[str]:
         """The days that have a manifest, in order."""
@@ -145,7 +113,7 @@ class AnalysedDays:
         """
         seen = set(manifest.seen)
         whole = msgspec.structs.replace(
-            manifest, seen=sorted(seen | _gone(self.segments(date), seen))
+            manifest, seen=sorted(seen | gone(self.manifest(date).seen, seen))
         )
         self.write(_manifest(date), msgspec.json.format(msgspec.json.encode(whole)).decode())
         self._manifests[date] = whole
@@ -251,29 +219,3 @@ def _manifest(date: str) -> str:
 def _is_whole(path: str) -> bool:
     """Spark's readers, too, ignore names with an underscore first: they are not complete."""
     return not path.rpartition("/")[2].startswith("_")
-
-
-def _stems(segments: Set[ListedSegment]) -> set[tuple[str, str]]:
-    return {(kind, stem_of(name)) for kind, name, _ in segments}
-
-
-def _changed(before: Set[ListedSegment], present: Set[ListedSegment]) -> bool:
-    """True if a segment is new, was still being written, or has another size under its name."""
-    sealed = _stems({segment for segment in before if not segment[1].endswith(OPEN)})
-    sizes = {(kind, name): size for kind, name, size in before}
-    return any(
-        sizes.get((kind, name), size) != size
-        or ((kind, name) not in sizes and (kind, stem_of(name)) not in sealed)
-        for kind, name, size in present
-    )
-
-
-def _gone(before: Set[ListedSegment], present: Set[ListedSegment]) -> set[ListedSegment]:
-    """Segments that no longer exist in any state."""
-    present_stems = _stems(present)
-    return {segment for segment in before if (segment[0], stem_of(segment[1])) not in present_stems}
-
-
-def gone_count(before: Set[ListedSegment], present: Set[ListedSegment]) -> int:
-    """Number of segments that disappeared."""
-    return len(_stems(_gone(before, present)))

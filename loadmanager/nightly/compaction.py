@@ -10,9 +10,10 @@ import msgspec
 from loadmanager.kit.history.layout import day_of, day_start_ms
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly import merging
-from loadmanager.nightly.analysed_days import LATE_DAYS, TABLES, AnalysedDays
+from loadmanager.nightly.analysed_days import TABLES, AnalysedDays
 from loadmanager.nightly.drafts import DayDraft
 from loadmanager.nightly.engine import Engine
+from loadmanager.nightly.late import LATE_DAYS
 
 DAYS_AT_ONCE = 7
 """So many days are compacted by a run, the oldest first: the first run may find years of them."""

@@ -16,6 +16,7 @@ from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job
+from loadmanager.nightly.late import late_days
 from loadmanager.nightly.questions import calibration
 from loadmanager.nightly.questions.calibration import Calibrated, Replayed
 
@@ -67,7 +68,7 @@ def analyze(
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
     with days.alone():
-        dates = [*(days.late(date, source) if late else []), date]
+        dates = [*(late_days(days, source, date) if late else []), date]
         segments = [source.segments(days.cluster, day) for day in dates]
         if not any(segments):
             return []

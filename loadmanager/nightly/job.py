@@ -22,12 +22,13 @@ from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.layout import day_start_ms
 from loadmanager.kit.history.source import HistorySource, ListedSegment
 from loadmanager.nightly import causes
-from loadmanager.nightly.analysed_days import AnalysedDays, Manifest, gone_count
+from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
 from loadmanager.nightly.day import Columns, Day, Finding, Row, many
 from loadmanager.nightly.drafts import DayDraft
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.facts import Facts
 from loadmanager.nightly.ingest import Ingest, Ingested, SegmentsMovedError
+from loadmanager.nightly.listed_segments import gone_count
 from loadmanager.nightly.questions import (
     broker_usage,
     capacity,
@@ -164,7 +165,7 @@ class Job:
             return None
         ingest, ingested, listed, draft = read
         problems = list(ingested.problems)
-        before = self._days.segments(date)
+        before = self._days.manifest(date).seen
         if gone := gone_count(before, listed):
             problems.append(
                 f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "

@@ -108,7 +108,7 @@ MANY_METHODS = {
     "broker/ports/access.py:Access": 13,  # a question for each thing that needs a right
     "broker/ports/directory.py:Directory": 15,  # what the server asks of its member
     "broker/protocol/connection.py:Connection": 18,  # asyncio's protocol methods, and turns
-    "broker/protocol/hosted_bundles.py:HostedBundles": 14,  # the calls of three ports of its member
+    "broker/protocol/hosted_bundles.py:HostedBundles": 15,  # the calls of four ports
     "broker/storage/disk.py:DirectoryDisk": 17,  # the calls of a file system
     "broker/storage/log_files.py:LogFiles": 13,  # the calls of the port of logs
     "broker/storage/memory_disk.py:MemoryDisk": 19,  # the same, in memory
@@ -157,7 +157,7 @@ MANY_ARGUMENTS = {
     "broker/topics/directory.py:TopicDirectory": 9,  # answers the server for all of the member
     "broker/topics/limits.py:Limits": 9,  # between stored policies and what throttles
     "engine/load/snapshot.py:ClusterSnapshot": 21,  # a value: what a decision may look at
-    "engine/load/usage_model.py:UsageModel": 12,  # a value, and what follows from it
+    "engine/load/usage_model.py:UsageModel": 13,  # a value, and what follows from it
     "engine/ownership/states.py:BundleLife": 8,  # a value, and its transitions
     "kit/http/operation.py:Query": 8,  # the fields of a parameter in OpenAPI
     "leader/decisions.py:RecentDecision": 10,  # a value: a decision and what came of it

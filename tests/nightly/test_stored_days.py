@@ -26,6 +26,7 @@ from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
 from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS
+from loadmanager.nightly.late import late_days
 
 TESTS = Path(__file__).parents[1]
 LATER = history.layout.day_of(history.START_MS + 4 * DAY_MS)
@@ -197,7 +198,7 @@ def test_a_day_of_an_earlier_version(tmp_path: Path) -> None:
     assert days.rows("broker_usage", history.DATE)
     assert compact(InProcess(), days, LATER) == [history.DATE]
     assert listed(tmp_path).num_rows == 3
-    assert days.late(LATER, HistorySource((tmp_path / "history").as_uri())) == []
+    assert late_days(days, HistorySource((tmp_path / "history").as_uri()), LATER) == []
 
 
 def test_records_of_old_days_are_deleted(tmp_path: Path) -> None:
