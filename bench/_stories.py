@@ -20,7 +20,7 @@ from bench._made_days import Behaviour, Cluster, bundle_of, date_of, space_of
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.history.layout import day_start_ms
 from loadmanager.kit.history.source import HistorySource
-from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
 from loadmanager.nightly.day import Day
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.facts import Facts
@@ -108,8 +108,9 @@ def _past(make: Callable[[Path], None], engine: Engine, root: Path) -> None:
     make(root / "history")
     days, source = _analysed(root)
     for date in source.dates(history.CLUSTER):
-        ingest = Ingest(engine, source, days, date)
-        ingest.run(source.day(history.CLUSTER, date))
+        draft, listing = days.draft(date), source.day(history.CLUSTER, date)
+        ingest = Ingest(engine, source, days, draft, date)
+        ingest.run(listing)
         facts = Facts(ingest, StrategySettings(), day_start_ms(date))
         day = Day(history.CLUSTER, date, facts, StrategySettings(), days.rows)
         for question in PAST:
@@ -117,8 +118,9 @@ def _past(make: Callable[[Path], None], engine: Engine, root: Path) -> None:
             if isinstance(answer, list):
                 columns = [(name, of_type) for name, (of_type, _) in question.COLUMNS.items()]
                 answer = pa.Table.from_pylist(answer, pa.schema(columns))
-            days.write_table(question.NAME, date, answer)
+            draft.write_table(question.NAME, answer)
             day.answers[question.NAME] = answer.to_pylist()
+        days.commit(date, Manifest(tuple(listing.listed), files=draft.publish()))
 
 
 def _analysed(root: Path) -> tuple[AnalysedDays, HistorySource]:
