@@ -186,10 +186,12 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
     points.filter(({ ts }) => ts <= at).at(-1);
   const step = steps.parts.find(({ record }) => ["Owned", "Free"].includes(text(record, "after")));
   const by = step && text(step.record, "after") === "Owned" ? text(step.record, "broker") : null;
-  const left = members.parts.some(
+  const left = members.parts.find(
     ({ ts, record }) => text(record, "event") === "left" && text(record, "of") === by && ts > (step?.ts ?? 0),
   );
-  const owner = step ? (left ? null : by) : (point?.broker ?? null);
+  // The newest of what is recorded counts: a report of its load says who had it, too.
+  const reported = point && Math.max(step?.ts ?? 0, left?.ts ?? 0) <= point.ts - point.spanMs;
+  const owner = reported ? point.broker : left ? null : by;
   return {
     owner,
     since: owner === by ? (step?.ts ?? null) : null,

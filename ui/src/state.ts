@@ -168,7 +168,6 @@ async function turnOnce(): Promise<void> {
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
   const daemon = isDaemon(cluster.value);
-  if (!daemon) void lookForDowns();
   const work = daemon
     ? [part<ClustersShown>("clusters", `${V1}/clusters`, (document) => clusters.set(document))]
     : [
@@ -252,7 +251,7 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
   }
 }
 
-// When the whole cluster was down: asked for when the page opens, and after it was.
+// When the whole cluster was down: asked for with a time gone by; a broker may have no archive.
 export const downs = new Store<Down[]>([]);
 const DOWN_AGAIN_MS = 5 * 60_000;
 let downsAt = 0;

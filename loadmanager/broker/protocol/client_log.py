@@ -7,6 +7,7 @@ from __future__ import annotations
 from loadmanager.broker.protocol.admission import Comer
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import COMMAND_TYPES
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
@@ -16,9 +17,12 @@ AT_ONCE = 1_000
 """Records that may come at once."""
 EVERY_S = 4.0
 """After these, one is recorded in this time."""
+REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
+"""So many new refusals are recorded in this time, whatever the other records are."""
 AGAIN_S = 600.0
 """The same refusal is recorded again after this time."""
 REFUSALS_MAX = 10_000
+LOOKUP = COMMAND_TYPES["lookup"]
 TEXT_MAX = 500
 """Characters that are recorded of what a client says."""
 
@@ -33,13 +37,14 @@ class ClientLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._room, self._room_s = float(AT_ONCE), clock.monotonic_s()
+        self._refusals, self._refusals_s = 0, float("-inf")
         self._unrecorded = 0
-        self._refused: dict[tuple[str, ...], tuple[float, int]] = {}
+        self._refused: dict[tuple[object, ...], tuple[float, int]] = {}
         """A refusal → when it was recorded, and how often it came since."""
 
     def attached(self, client: AttachedProducer | AttachedConsumer) -> None:
         """A producer or consumer is served now."""
-        if self.history is not None and self._has_room():
+        if self.history is not None and self._has_room(self._clock.monotonic_s()):
             self._record(self._step("attached", client))
 
     def left(
@@ -49,7 +54,7 @@ class ClientLog:
         destination: BrokerAddress | None = None,
     ) -> None:
         """A producer or consumer is gone."""
-        if self.history is None or not self._has_room():
+        if self.history is None or not self._has_room(self._clock.monotonic_s()):
             return
         step = self._step("left", client)
         step.reason = why[:TEXT_MAX]
@@ -71,18 +76,28 @@ class ClientLog:
         """A client was refused something; without a command, its connection."""
         if self.history is None:
             return
-        what, name, topic, subscription = _wanted(command)
-        key = (connection.address, what, name, topic, subscription, str(code))
         now_s = self._clock.monotonic_s()
-        recorded_s, times = self._refused.pop(key, (float("-inf"), 0))
-        if now_s < recorded_s + AGAIN_S:
-            self._refused[key] = (recorded_s, times + 1)
+        # Floods come here: what a lookup costs is counted in calls.
+        if command is not None and command.type == LOOKUP:
+            wanted = "lookup", "", command.lookup.topic[:TEXT_MAX], ""
+        else:
+            wanted = _wanted(command)
+        key = (connection.address, code, wanted)
+        before = self._refused.get(key)
+        if before is not None and now_s < before[0] + AGAIN_S:
+            self._refused[key] = (before[0], before[1] + 1)
             return
-        if len(self._refused) >= REFUSALS_MAX:
+        if now_s >= self._refusals_s + REFUSALS_EVERY_S:
+            self._refusals, self._refusals_s = 0, now_s
+        if self._refusals >= REFUSALS_AT_ONCE:
+            self._unrecorded += 1
+            return
+        self._refusals += 1
+        if before is None and len(self._refused) >= REFUSALS_MAX:
             del self._refused[next(iter(self._refused))]
         self._refused[key] = (now_s, 0)
-        if not self._has_room():
-            return
+        what, name, topic, subscription = wanted
+        times = before[1] if before else 0
         step = ClientStep(
             ts=self._clock.now_ms(),
             broker=self.broker,
@@ -118,8 +133,7 @@ class ClientLog:
             subscription=within,
         )
 
-    def _has_room(self) -> bool:
-        now_s = self._clock.monotonic_s()
+    def _has_room(self, now_s: float) -> bool:
         self._room = min(AT_ONCE, self._room + (now_s - self._room_s) / EVERY_S)
         self._room_s = now_s
         if self._room < 1:
@@ -151,7 +165,7 @@ def _wanted(command: pb.BaseCommand | None) -> tuple[str, str, str, str]:
         wanted = command.subscribe
         names = (wanted.consumer_name[:TEXT_MAX], wanted.topic[:TEXT_MAX])
         return "consumer", *names, wanted.subscription[:TEXT_MAX]
-    for field in ("lookup", "partition_metadata", "get_schema", "get_or_create_schema"):
+    for field in ("partition_metadata", "get_schema", "get_or_create_schema"):
         if command.HasField(field):
             return "lookup", "", getattr(command, field).topic[:TEXT_MAX], ""
     return "lookup", "", "", ""
