@@ -434,6 +434,36 @@ def test_act_after_being_killed(cluster: tuple[RealPulsar, Load], tmp_path: Path
     assert "Pulsar's own stays off" in daemon.log.read_text()
 
 
+def test_its_history(
+    cluster: tuple[RealPulsar, Load], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cycles of a daemon that acts are decided again, and all of its moves come out again; the
+    nightly report has these moves, and puts no record of a broker aside.
+    """
+    real, load = cluster
+    gather(real, SLOW_S)
+    with Daemon(real, tmp_path, "act") as daemon:
+        for _ in until(SLOW_S):
+            shares = Counter(real.owners().values())
+            if len(shares) == 3 and max(shares.values()) <= sum(shares.values()) / 2:
+                break
+        else:
+            raise AssertionError(f"{shares}\n{daemon.log.read_text()[-4000:]}")
+        load.goes_on()
+    history = str(tmp_path / "fleet" / "history")
+    capsys.readouterr()
+    assert main(["replay", history, "--exact", "--json"]) == 0
+    for date, exact in json.loads(capsys.readouterr().out).items():
+        assert exact["cycles"] == exact["same"], exact
+        assert exact["moves"] == exact["reproduced"], exact
+        where = ("--history", history, "--output", str(tmp_path / "analysis"), "--quiet")
+        assert main(["analyze", "--date", date, *where]) == 0
+    reports = [json.loads(path.read_text()) for path in tmp_path.rglob("reports/*.json")]
+    moves = [row for told in reports for row in told["tables"]["moves"]["rows"] if row["move"]]
+    assert len(moves) >= 4
+    assert not any(told["input"]["quarantined"] for told in reports)
+
+
 def test_a_goal_while_a_broker_dies(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     """Even within 15 points, in time, with at most 40 moves and a tenant left alone. When a broker
     dies in the middle, moves wait until all is steady; then the goal is reached, and the order says
@@ -471,33 +501,3 @@ def test_a_goal_while_a_broker_dies(cluster: tuple[RealPulsar, Load], tmp_path: 
         moved = {move["bundle"] for move in daemon.ask("GET", "moves")["moves"]}
         assert all(bundle.startswith("acme/") for bundle in moved)
     load.goes_on()
-
-
-def test_its_history(
-    cluster: tuple[RealPulsar, Load], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The cycles of a daemon that acts are decided again, and all of its moves come out again; the
-    nightly report has these moves, and puts no record of a broker aside.
-    """
-    real, load = cluster
-    gather(real, SLOW_S)
-    with Daemon(real, tmp_path, "act") as daemon:
-        for _ in until(SLOW_S):
-            shares = Counter(real.owners().values())
-            if len(shares) == 3 and max(shares.values()) <= sum(shares.values()) / 2:
-                break
-        else:
-            raise AssertionError(f"{shares}\n{daemon.log.read_text()[-4000:]}")
-        load.goes_on()
-    history = str(tmp_path / "fleet" / "history")
-    capsys.readouterr()
-    assert main(["replay", history, "--exact", "--json"]) == 0
-    for date, exact in json.loads(capsys.readouterr().out).items():
-        assert exact["cycles"] == exact["same"], exact
-        assert exact["moves"] == exact["reproduced"], exact
-        where = ("--history", history, "--output", str(tmp_path / "analysis"), "--quiet")
-        assert main(["analyze", "--date", date, *where]) == 0
-    reports = [json.loads(path.read_text()) for path in tmp_path.rglob("reports/*.json")]
-    moves = [row for told in reports for row in told["tables"]["moves"]["rows"] if row["move"]]
-    assert len(moves) >= 4
-    assert not any(told["input"]["quarantined"] for told in reports)
