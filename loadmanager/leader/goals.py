@@ -19,7 +19,7 @@ from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
-from loadmanager.engine.plans.planner import GoalPlan
+from loadmanager.engine.plans.planner import LIMITS, GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
@@ -88,6 +88,8 @@ class TermGoals:
         made = await self.planning.plan(goal, self.planning.within(limits, Progress()))
         if made.reached and not made.moves and (why := await self.planning.not_reported(goal)):
             raise ConflictError(f"{why}; try again in a moment")
+        if not made.moves and made.ends == LIMITS:
+            raise BadInputError("its limits allow no move at all: the first one would pass a limit")
         self._number += 1
         order = GoalOrder(
             id=f"{self.moves.term.epoch}-g{self._number}",

@@ -338,7 +338,7 @@ class BundleAverages(Mapping[str, BundleData]):
         where = np.concatenate(rows) if rows else np.zeros(0, np.int64)
         classes = self._table[COST_CLASS, where].astype(np.int64)
         counts = np.fromiter(map(len, rows), np.int64, len(rows))
-        return Traffic(self._table[column, where], classes, counts)
+        return Traffic(self._table[column, where], classes, counts, where)
 
     def _rows_of_all(self, bundles: Mapping[str, Sequence[str]]) -> list[Rows]:
         self._flush()
@@ -351,6 +351,15 @@ class BundleAverages(Mapping[str, BundleData]):
             else self._list(broker, names).rows
             for broker, names in bundles.items()
         ]
+
+    def by_row(self, figures: Mapping[str, float], otherwise: float) -> Array:
+        """A figure for each row that `Traffic.rows` may name."""
+        self._flush()
+        by_row = np.full(len(self._changed), otherwise)
+        for bundle, figure in figures.items():
+            if (row := self._row_of.get(bundle)) is not None:
+                by_row[row] = figure
+        return by_row
 
     def quick_of(self, bundle: str) -> float:
         """A bundle's quick average in bytes/s; 0 for one without averages."""

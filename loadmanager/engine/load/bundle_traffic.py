@@ -27,6 +27,8 @@ class Traffic:
     cost_classes: Rows
     counts: Rows
     """How many bundles each broker has."""
+    rows: Rows | None = None
+    """Where each bundle is in the averages."""
 
     def totals(self, amounts: Array) -> Array:
         """The sums of some amount of each bundle, for each broker: the same for equal brokers."""

@@ -11,10 +11,11 @@ Lucy restore pictures that way; it is expectation maximisation for sums.)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic
+from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array
 
 LEARNED = 0.3
@@ -45,13 +46,35 @@ def told_apart(costs: Array) -> dict[int, float]:
     return dict(zip(classes, rounded[classes].tolist(), strict=True))
 
 
-def learn(costs: Array, traffic: Traffic, used: Array, expected: Array) -> Array:
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the CPU of a byte/s costs, as a multiple of the mean."""
+
+    of_classes: Array
+    moved: Mapping[str, float] = field(default_factory=dict)
+    """Bundle → what it costs as a multiple of its class, learned from its moves."""
+    by_row: Array | None = None
+    """The same for each row of the averages; None: none differs."""
+
+    def of(self, traffic: Traffic) -> Array:
+        """For each bundle."""
+        each: Array = self.of_classes[traffic.cost_classes]
+        if self.by_row is not None and traffic.rows is not None:
+            each *= self.by_row[traffic.rows]
+        return each
+
+    def of_bundle(self, bundle: str) -> float:
+        """For one."""
+        return float(self.of_classes[cost_class_of(bundle)]) * self.moved.get(bundle, 1.0)
+
+
+def learn(costs: Costs, traffic: Traffic, used: Array, expected: Array) -> Array:
     """The costs of all classes, relative to the mean, after some brokers reported.
 
     `traffic`: what these brokers carry; `used`: their CPU; `expected`: what it would be with costs
     of 1. In any unit. Brokers of which nothing is expected do not count.
     """
-    work = traffic.bytes_s * costs[traffic.cost_classes]
+    work = traffic.bytes_s * costs.of(traffic)
     expected = expected * dearness(costs, traffic)
     surprises = np.divide(used, expected, out=np.zeros_like(used), where=expected > 0)
     surprises = np.clip(surprises, 1 / SURPRISE_MAX, SURPRISE_MAX)
@@ -60,13 +83,13 @@ def learn(costs: Array, traffic: Traffic, used: Array, expected: Array) -> Array
     carried = np.bincount(traffic.cost_classes, work, COST_CLASSES)
     surprised = np.bincount(traffic.cost_classes, of_each, COST_CLASSES)
     means = np.divide(surprised, carried, out=np.ones(COST_CLASSES), where=carried > 0)
-    learned = costs ** (1 - FADES) * means**LEARNED
+    learned = costs.of_classes ** (1 - FADES) * means**LEARNED
     return np.clip(learned, 1 / COST_MAX, COST_MAX)
 
 
-def dearness(costs: Array, traffic: Traffic) -> Array:
+def dearness(costs: Costs, traffic: Traffic) -> Array:
     """What the traffic of each broker costs, relative to the mean; 1 for a broker without any."""
     plain = traffic.totals(traffic.bytes_s)
-    weighted = traffic.totals(traffic.bytes_s * costs[traffic.cost_classes])
+    weighted = traffic.totals(traffic.bytes_s * costs.of(traffic))
     dear: Array = np.divide(weighted, plain, out=np.ones_like(plain), where=plain > 0)
     return dear

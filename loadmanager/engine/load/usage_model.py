@@ -15,17 +15,19 @@ while the clients of the whole cluster are away, none teaches anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmanager.engine.load import class_costs
+from loadmanager.engine.load import class_costs, moved_costs
 from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.bundle_traffic import Traffic
+from loadmanager.engine.load.class_costs import Costs
 from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
 from loadmanager.engine.load.headroom import Headroom, headroom
+from loadmanager.engine.load.moved_costs import Attribution, MovedBundle, Surprises
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.load.usage import Weights
 
@@ -74,6 +76,8 @@ CONTRADICTS, CONTRADICTS_MAX, CONTRADICTS_ERRORS, CONTRADICTS_PART = 0.1, 0.2, 2
 """A sensor contradicts if it shows less than the model by so many of its errors, within these
 bounds, and less than this part of it.
 """
+ACCUSES_MAX = 0.1
+"""A model whose median error is above this accuses no sensor."""
 DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
 """Contradictions in a row until a sensor is mistrusted; from then on `DOUBT` counts down from
 `TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
@@ -125,6 +129,15 @@ class Learned:
     """Means over brokers of usage and of traffic / limit, in bytes/s of mean cost."""
     level: float = 0.0
     """The usual bytes/s of all brokers."""
+    moved: Mapping[str, MovedBundle] = field(default_factory=dict)
+    """Bundle → what its last move says of its cost; those that moved last, the last one at the
+    end."""
+    differs: float = moved_costs.DIFFERS
+    """By how much bundles of a namespace differ in cost."""
+
+    def and_ordered(self, moves: Iterable[tuple[str, str, str]]) -> Learned:
+        """After some moves were ordered: (bundle, source, destination)."""
+        return replace(self, moved=moved_costs.ordered(self.moved, moves))
 
 
 NOTHING_LEARNED = Learned()
@@ -162,8 +175,8 @@ class UsageModel:
     """A broker's limit relative to the mean, of the resource that the cluster uses most."""
     of_bytes: tuple[Array, Array]
     """`base` and `per_byte` of the resources that are used, for bytes/s as each broker has them."""
-    costs: Array
-    """What the CPU of each class of namespaces costs, relative to the mean."""
+    costs: Costs
+    """What the CPU of each bundle's traffic costs, relative to the mean."""
     carried: Array
     """What the brokers carry as each resource counts it, in bytes/s of mean cost."""
     doubts: tuple[Doubt, ...]
@@ -173,7 +186,7 @@ class UsageModel:
     def work(self, traffic: Traffic) -> Array:
         """Traffic as each resource counts it, in bytes/s of mean cost: `[resource, bundle]`."""
         work = np.tile(traffic.bytes_s, (len(self.base), 1))
-        work[CPU] *= self.costs[traffic.cost_classes]
+        work[CPU] *= self.costs.of(traffic)
         return work
 
     def usages(self, carried: Array) -> Array:
@@ -233,8 +246,39 @@ class _Fit:
         self.shown = np.clip(usages[CPU], 0.0, 2 * weights.cpu)
         self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
         self.first = np.isnan(self.state[UPDATED])
-        self.costs = class_costs.in_columns(before.costs)
         self.bytes_s = columns.throughputs
+        self.moves = Attribution(
+            self._moved(),
+            before.differs,
+            np.zeros(len(usages[CPU])),
+            np.zeros(len(usages[CPU]), np.bool_),
+        )
+        self.costs = self._costs(class_costs.in_columns(before.costs))
+
+    def _moved(self) -> moved_costs.Moved:
+        """The moves whose bundles are watched, after the reports that are new."""
+        moved = self.before.moved
+        if not moved or not self.new.any():
+            return moved
+        names, row_of = set(), self.columns.row_of
+        for move in moved.values():
+            names |= {move.source, move.destination}
+        reports = self.columns.reports
+        return moved_costs.reported(
+            moved,
+            {
+                name: frozenset(reports[name].bundles)
+                for name in names & row_of.keys()
+                if self.new[row_of[name]]
+            },
+        )
+
+    def _costs(self, of_classes: Array) -> Costs:
+        moved = {
+            bundle: move.times for bundle, move in self.moves.moved.items() if move.times != 1.0
+        }
+        by_row = self.averages.by_row(moved, 1.0) if moved else None
+        return Costs(of_classes, moved, by_row)
 
     def _remembered(self) -> Array:
         before, row_of = self.before.brokers, self.columns.row_of
@@ -269,6 +313,7 @@ class _Fit:
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = _cost(learned)
+            self._learn_moves(cost, traffic, settled, _idle(learned))
             self._learn_each(cost, traffic, settled, _idle(learned))
             self._learn_classes(rows, last, cost, settled, _idle(learned))
         if learning:
@@ -371,6 +416,23 @@ class _Fit:
         bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
         return bounded, (1 - low / high) ** 2 * (1 - idle / busy) ** 2
 
+    def _learn_moves(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
+        """What bundles cost that moved a moment ago."""
+        surprise = self.shown - self._expected(cost, idle, traffic)
+        surprise = np.where(self.shown >= self.full, np.maximum(surprise, 0.0), surprise)
+        tells = self.sensed & (settled > SETTLED_LEAST) & (self.state[DOUBT] == 0)
+        tells &= (self.state[REPORTS] >= ACQUAINTED) & self.counts_cpu
+
+        def adds(bundle: str, row: int) -> float:
+            bytes_s = self.averages.quick_of(bundle) * self.costs.of_bundle(bundle)
+            return float(cost * bytes_s / self.limit[row])
+
+        moves, surprises = self.moves, Surprises(surprise, self.state[ERROR], tells)
+        self.moves = moved_costs.attribute(
+            moves.moved, moves.differs, self.columns.row_of, adds, surprises
+        )
+        self.costs = self._costs(self.costs.of_classes)
+
     def _learn_each(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What each broker differs by, its error, and whether its sensor is believed."""
         state, tells = self.state, self.sensed & self.new & self.counts_cpu
@@ -382,6 +444,8 @@ class _Fit:
         contradicts = self._contradicts(cost, traffic, idle)
         believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
         gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
+        due = self.moves.part
+        gain = np.where(self.moves.lost & believed, np.maximum(gain, due), gain * (1 - due))
         costly = cost * traffic
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
@@ -402,6 +466,9 @@ class _Fit:
             doubted | (self.state[REPORTS] >= ACQUAINTED)
         )
         low &= self.shown < self.full
+        low &= ~self.moves.lost
+        if self.sensed.any() and float(np.median(self.state[ERROR][self.sensed])) > ACCUSES_MAX:
+            low[:] = False
         return low if self._few(low | doubted) else np.zeros_like(low)
 
     def _few(self, wrong: NDArray[np.bool_]) -> bool:
@@ -443,7 +510,7 @@ class _Fit:
         if tells[rows].any():
             used = np.maximum(shown - idle, 0.0)[rows]
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
-            self.costs = class_costs.learn(self.costs, last, used, expected)
+            self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
 
     def _model(
         self, learned: Learned, dearness: Array, level: float, dip: float | None
@@ -472,12 +539,14 @@ class _Fit:
         used = used if len(used) else np.zeros(1, np.int64)
         remembered = Learned(
             _Columns(columns.row_of, state),
-            class_costs.told_apart(self.costs),
+            class_costs.told_apart(self.costs.of_classes),
             round(learned.idle, DIGITS),
             round(learned.idle_evidence, DIGITS),
             round(learned.used, DIGITS),
             learned.work,
             level,
+            self.moves.moved,
+            self.moves.differs,
         )
         return UsageModel(
             learned=remembered,
@@ -542,7 +611,11 @@ def _sane(learned: Learned) -> Learned:
     """What was stored, or nothing if it cannot be true: a store may hold anything."""
     parts = 0 <= learned.idle <= 1 and 0 <= learned.idle_evidence <= 1
     amounts = (learned.used, learned.work, learned.level)
-    return learned if parts and all(0 <= each <= NUMBER_MAX for each in amounts) else Learned()
+    if not parts or not all(0 <= each <= NUMBER_MAX for each in amounts):
+        return Learned()
+    least, most = moved_costs.DIFFERS_MIN, moved_costs.DIFFERS_MAX
+    differs = min(max(learned.differs, least), most)
+    return replace(learned, moved=moved_costs.sane(learned.moved), differs=differs)
 
 
 def _idle(learned: Learned) -> float:

@@ -83,11 +83,12 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         for row in np.flatnonzero(cluster.far).tolist()
     }
     unloads, best = _moves(snapshot, cluster, MoveSearch(snapshot, settings, cluster))
+    orders = [(each.bundle, each.source, each.destination or "") for each in unloads]
     skipped = doubts if unloads else [_why_not(cluster, best), *doubts]
     return Shed(
         tuple(unloads),
         tuple(skipped),
-        BalancedMemory(model.learned, cluster.leaving, far),
+        BalancedMemory(model.learned.and_ordered(orders), cluster.leaving, far),
     )
 
 

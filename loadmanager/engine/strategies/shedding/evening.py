@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.bundle_columns import clients_and_topics
-from loadmanager.engine.load.bundle_traffic import Traffic, cost_class_of
+from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import CPU, UsageModel
@@ -118,7 +118,7 @@ class ModelledBrokers:
         bundles = {name: snapshot.reports[name].bundles for name in self.names}
         quick = snapshot.averages.quick_of_all(bundles)
         carried = np.tile(quick.totals(quick.bytes_s), (len(model.base), 1))
-        carried[CPU] = quick.totals(quick.bytes_s * model.costs[quick.cost_classes])
+        carried[CPU] = quick.totals(quick.bytes_s * model.costs.of(quick))
         bundle_count = int((quick.bytes_s > 0).sum())
         for bundle, broker in snapshot.under_way.bundles.items():
             if broker in self._row_of:
@@ -191,7 +191,7 @@ class ModelledBrokers:
         """Add a bundle to what a broker carries."""
         bytes_s = times * self._snapshot.averages.quick_of(bundle)
         carried[:, row] += bytes_s
-        carried[CPU, row] += bytes_s * (self._model.costs[cost_class_of(bundle)] - 1)
+        carried[CPU, row] += bytes_s * (self._model.costs.of_bundle(bundle) - 1)
 
     def _most(self, usages: Array) -> Array:
         """The most used resource, of `[resource, …]`."""
@@ -297,7 +297,7 @@ class ModelledBrokers:
         work = np.tile(
             [averages.quick_of(bundle) for bundle in bundles], (len(self._model.base), 1)
         )
-        work[CPU] *= self._model.costs[[cost_class_of(bundle) for bundle in bundles]]
+        work[CPU] *= [self._model.costs.of_bundle(bundle) for bundle in bundles]
         by_size = (self._per_byte * self.size).mean(axis=1)
         shares: Array = (by_size[:, None] * work[self._counted]).max(axis=0, initial=0.0)
         return shares

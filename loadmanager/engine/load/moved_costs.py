@@ -1,0 +1,157 @@
+"""What single bundles cost more, or less, than others of their namespace, learned from their moves.
+
+A move is an experiment: its source and its destination change by one bundle. If both change by
+more than was expected, the bundle is dearer than others of its namespace. How much of a surprise is
+due to it is weighed as a Kalman filter does: by how much bundles differ here, which the surprises
+tell, and by the usual error of the broker's usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.engine.load.columns import Array
+
+MOVED_MAX = 300
+"""Of so many bundles it is remembered, those that moved last."""
+SETTLES, WATCHED = 2, 6
+"""The first reports after a move show clients that come back, and sensors that are late; the ones
+up to this number tell what the bundle costs.
+"""
+TIMES_MAX = 20.0
+"""A bundle costs at most so many times what others of its namespace do, or this part of it."""
+STEP_MAX = 2.0
+"""One report changes it by at most so many times."""
+ALIKE = 1.05
+"""Bundles whose costs differ by less are forgotten."""
+DIFFERS, DIFFERS_MIN, DIFFERS_MAX = 0.15, 0.1, 2.0
+"""By how much bundles of a namespace differ: at first, and bounds."""
+DIFFERS_GAIN = 0.05
+ERROR_LEAST, ERROR_MOST = 0.02, 0.06
+"""What sensors err by; what a broker's error is more is due to such bundles."""
+
+
+class MovedBundle(NamedTuple):
+    """A bundle that moved."""
+
+    source: str
+    destination: str
+    left: int = 0
+    """Reports of the source since the bundle left it."""
+    came: int = 0
+    """Reports of the destination since it came."""
+    times: float = 1.0
+    """What it costs, as a multiple of others of its namespace."""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether nothing more is learned of it, and it costs what others do."""
+        seen = min(self.left, self.came)
+        return seen > WATCHED and 1 / ALIKE < self.times < ALIKE
+
+
+Moved = Mapping[str, MovedBundle]
+
+
+def ordered(moved: Moved, moves: Iterable[tuple[str, str, str]]) -> Moved:
+    """After some moves were ordered: (bundle, source, destination)."""
+    after = {bundle: move for bundle, move in moved.items() if not move.says_nothing}
+    for bundle, source, destination in moves:
+        before = after.pop(bundle, None)
+        after[bundle] = MovedBundle(source, destination, times=before.times if before else 1.0)
+    return dict(list(after.items())[-MOVED_MAX:])
+
+
+def reported(moved: Moved, has: Mapping[str, Collection[str]]) -> Moved:
+    """After some brokers reported: `has` is broker → its bundles."""
+    after = {}
+    for bundle, move in moved.items():
+        left = move.source in has and bundle not in has[move.source]
+        came = move.destination in has and bundle in has[move.destination]
+        after[bundle] = move._replace(
+            left=min(move.left + left, WATCHED + 1), came=min(move.came + came, WATCHED + 1)
+        )
+    return after
+
+
+@dataclass(frozen=True, slots=True)
+class Surprises:
+    """What brokers show more than the model expects: `[broker]`."""
+
+    shown: Array
+    error: Array
+    """The usual one of each."""
+    tells: NDArray[np.bool_]
+    """Whether the broker has just reported, and its sensor counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What bundles that moved explain of the brokers' surprises."""
+
+    moved: Moved
+    differs: float
+    """By how much bundles of a namespace differ."""
+    part: Array
+    """The part of each broker's surprise that is due to them: `[broker]`."""
+    lost: NDArray[np.bool_]
+    """Brokers that lost bundles a moment ago: `[broker]`."""
+
+
+def attribute(
+    moved: Moved,
+    differs: float,
+    row_of: Mapping[str, int],
+    adds: Callable[[str, int], float],
+    surprises: Surprises,
+) -> Attribution:
+    """Learn from some brokers' reports; `adds`: the usage that a bundle is expected to add to the
+    broker of a row.
+    """
+    surprise, tells = surprises.shown, surprises.tells
+    lost, sides = np.zeros(len(surprise), np.bool_), []
+    for bundle, move in moved.items():
+        for broker, seen, sign in (
+            (move.source, move.left, -1),
+            (move.destination, move.came, 1),
+        ):
+            row = row_of.get(broker)
+            if row is None or not 0 < seen <= WATCHED:
+                continue
+            lost[row] |= sign < 0
+            if tells[row] and seen > SETTLES and (expected := adds(bundle, row)) > 0:
+                sides.append((bundle, row, sign, expected))
+    if not sides:
+        return Attribution(moved, differs, np.zeros(len(surprise)), lost)
+    squares = np.bincount(
+        [row for _, row, _, _ in sides], [each**2 for *_, each in sides], len(surprise)
+    )
+    noise = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST) ** 2
+    part = differs**2 * squares / (differs**2 * squares + noise)
+    after = dict(moved)
+    for bundle, row, sign, expected in sides:
+        due = sign * part[row] * surprise[row] * expected**2 / squares[row]
+        step = min(max(1 + due / expected, 1 / STEP_MAX), STEP_MAX)
+        times = min(max(after[bundle].times * step, 1 / TIMES_MAX), TIMES_MAX)
+        after[bundle] = after[bundle]._replace(times=round(float(times), 4))
+    at = np.flatnonzero(squares)
+    shown = np.clip((surprise[at] ** 2 - noise[at]) / squares[at], 0, DIFFERS_MAX**2)
+    weight = squares[at] / (squares[at] + noise[at])
+    square = differs**2 + DIFFERS_GAIN * float((weight * (shown - differs**2)).sum())
+    differs = min(max(square, DIFFERS_MIN**2), DIFFERS_MAX**2) ** 0.5
+    return Attribution(after, round(differs, 6), part, lost)
+
+
+def sane(moved: Moved) -> Moved:
+    """Those that may be true: a store may hold anything."""
+    return {
+        bundle: move
+        for bundle, move in list(moved.items())[-MOVED_MAX:]
+        if 1 / TIMES_MAX <= move.times <= TIMES_MAX
+        and 0 <= min(move.left, move.came) <= max(move.left, move.came) <= WATCHED + 1
+    }

@@ -1,0 +1,131 @@
+"""What bundles cost is learned from their moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import pytest
+
+from loadmanager.engine.load import moved_costs
+from loadmanager.engine.load.moved_costs import (
+    DIFFERS,
+    MOVED_MAX,
+    SETTLES,
+    TIMES_MAX,
+    WATCHED,
+    MovedBundle,
+    Surprises,
+    attribute,
+    ordered,
+    reported,
+)
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.lab.closed_loop import ClosedLoop
+from loadmanager.lab.hard_days import hard_day
+
+ROWS = {"a": 0, "b": 1, "c": 2}
+EXPECTED = 0.05
+"""What each bundle is expected to use, as a part of a broker."""
+EACH = np.ones(3, np.bool_)
+
+
+def _adds(uses: float, _bundle: str, _row: int) -> float:
+    return uses
+
+
+def learned(true: float, noise: float, *, full: bool = False) -> tuple[float, float]:
+    """What one bundle is taken to cost that really uses `true`, and by how much bundles differ."""
+    rng = random.Random(1)
+    moved: Mapping[str, MovedBundle] = ordered({}, [("x", "a", "b")])
+    differs = DIFFERS
+    for _ in range(WATCHED + 3):
+        moved = reported(moved, {"a": {"y"}, "b": {"x", "z"}, "c": {"w"}})
+        uses = EXPECTED * moved["x"].times
+        more = [uses - true, true - uses, 0.0]
+        shown = np.array([each + rng.gauss(0, noise) for each in more])
+        shown = np.maximum(shown, 0) if full else shown
+        surprises = Surprises(shown, np.full(3, 0.03), EACH)
+        came = attribute(moved, differs, ROWS, partial(_adds, uses), surprises)
+        moved, differs = came.moved, came.differs
+    return moved["x"].times, differs
+
+
+@pytest.mark.parametrize("times", [1.0, 3.0, 8.0])
+def test_a_move_tells_what_its_bundle_costs(times: float) -> None:
+    """Both brokers change by more, or less, than was expected."""
+    found, differs = learned(times * EXPECTED, noise=0.01)
+    assert found == pytest.approx(times, rel=0.35, abs=0.25)
+    assert differs == pytest.approx(DIFFERS, abs=0.05) if times == 1 else differs > DIFFERS
+
+
+def test_a_cheap_bundle_is_told_slowly() -> None:
+    """What it could be cheaper by is not much more than what sensors err by."""
+    found, _ = learned(0.3 * EXPECTED, noise=0.0)
+    assert 0.3 < found < 0.8
+
+
+def test_noise_is_no_cost() -> None:
+    """A small bundle between brokers whose sensors err by more than it uses."""
+    found, _ = learned(EXPECTED, noise=0.06)
+    assert found == pytest.approx(1, abs=0.35)
+
+
+def test_a_full_destination_tells_that_a_bundle_is_dear() -> None:
+    """Its sensor shows less than is used, but never too much."""
+    found, _ = learned(5 * EXPECTED, noise=0.0, full=True)
+    assert 1.5 < found <= 5.1
+
+
+def test_only_reports_after_the_move_tell() -> None:
+    """Those of the source that still has it, and the first ones after it, say nothing."""
+    moved = ordered({}, [("x", "a", "b")])
+    some = np.array([0.5, -0.5, 0.0])
+    surprises = Surprises(some, abs(some), EACH)
+    for has in ({"a": {"x"}, "b": set[str]()}, {"c": {"x"}}):
+        moved = dict(reported(moved, has))
+        came = attribute(moved, 1.0, ROWS, partial(_adds, 0.1), surprises)
+        assert came.moved == moved
+        assert not came.part.any()
+        assert not came.lost.any()
+    for _ in range(SETTLES):
+        moved = dict(reported(moved, {"a": set(), "b": {"x"}}))
+        came = attribute(moved, 1.0, ROWS, partial(_adds, 0.1), surprises)
+        assert came.moved == moved
+        assert came.lost.tolist() == [True, False, False]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """The bundles that moved last; those that cost what others do are forgotten."""
+    moves = [(f"x{number}", "a", "b") for number in range(MOVED_MAX + 50)]
+    moved = ordered({}, moves)
+    assert list(moved) == [name for name, *_ in moves[50:]]
+    over = WATCHED + 1
+    done = {
+        "dear": MovedBundle("a", "b", over, over, 3.0),
+        "alike": MovedBundle("a", "b", over, over, 1.01),
+    }
+    moved = ordered(done, [("x", "a", "b"), ("dear", "b", "c")])
+    assert moved == {"x": MovedBundle("a", "b"), "dear": MovedBundle("b", "c", times=3.0)}
+    broken = {"x": MovedBundle("a", "b", times=10 * TIMES_MAX), "y": MovedBundle("a", "b", -1)}
+    assert moved_costs.sane(broken) == {}
+
+
+def test_a_dear_bundle_is_told_in_a_closed_loop() -> None:
+    """Where each bundle has a cost of its own, moves tell which ones are dear."""
+    day = hard_day(72)
+    settings = StrategySettings(
+        shedder="BalancedShedder", placement="BalancedPlacement", distribute_evenly=False
+    )
+    loop = ClosedLoop(day, settings)
+    for minute in range(60):
+        loop.minute(minute)
+    moved = loop.memories.of(registry.SHEDDERS["BalancedShedder"]).model.moved
+    true = dict(zip(day.bundles, day.cost.tolist(), strict=True))
+    names = [name for name, move in moved.items() if move.times != 1]
+    assert len(names) > 20
+    times = np.log([moved[name].times for name in names])
+    assert np.corrcoef(times, np.log([true[name] for name in names]))[0, 1] > 0.4
