@@ -629,6 +629,17 @@ async def test_moves_that_fail_end_it() -> None:
         assert ended.progress.failed == len({move.bundle for move in scene.led.ended}) == 10
 
 
+async def test_limits_that_allow_no_move_are_refused() -> None:
+    """Nothing is stored, and no broker is cordoned that nothing would leave."""
+    async with a_scene() as scene:
+        with pytest.raises(BadInputError, match="allow no move"):
+            await scene.goals.propose(
+                Emptied("b1:8080"), PlanLimits(clients=EACH_CLIENTS / 2), approve=True
+            )
+        assert not scene.led.wishes.goals
+        assert "b1:8080" not in scene.led.wishes.cordons
+
+
 async def test_one_goal_at_a_time() -> None:
     """In the order of their approvals."""
     async with a_scene() as scene:
