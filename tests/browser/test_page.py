@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
-from broker.admin.test_archive import a_decision, in_folder, written
+from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
 from broker.admin.test_findings_shown import flap
 from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
@@ -380,6 +380,7 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
         await page.wait_text("acme/orders", "aside")
         await page.wait_text("In earlier terms", "aside")
+        await page.wait_text("Records since", "aside")
         moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
         await page.wait_text(f"{other} led", ".top")
@@ -390,6 +391,23 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(link)  # the time and what is open, both
         await page.wait_text("As of", "aside")
         await page.wait_text("What had been decided about it", "aside")
+        assert not page.errors
+
+
+async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
+    """It is said of the last day, whatever time is shown."""
+    now, minute = SystemClock().now_ms(), 60_000
+    begin, end = now - 300 * minute, now - 280 * minute
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        first = served.broker_id(0)
+        step = a_decision(begin - minute, "place", bundle=FIRST, destination=first)
+        start = MemberChange(ts=end + 500, broker=first, of=first, event="starts")
+        await written(served, 0, step, start)
+        recorded_in(tmp_path, [(101, begin - minute, begin), (102, end, now)])
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text("The whole cluster was down from", ".lately")
+        await page.wait_text("for 20 min", ".lately")
         assert not page.errors
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -69,6 +69,10 @@ class PartsOf(Generic[Part]):
     """The time that was asked for."""
     of_daemon: bool = False
     """Whether they are of the daemon beside a cluster, and of no broker."""
+
+    def begins(self) -> dict[str, int]:
+        """Broker → when its part began, of those that recorded something in the time asked for."""
+        return {name: it.recorded[0].begin for name, it in self.parts.items() if it.recorded}
 
     def notes(self) -> list[str]:
         """What the parts that answered lack, in sentences."""
@@ -147,6 +151,8 @@ class EventsOfAll:
     events: list[ArchivedEvent]
     missing: dict[str, str]
     notes: list[str]
+    begins: dict[str, int]
+    """Broker → when its part of the time that was asked for begins."""
 
 
 def events_of(
@@ -167,7 +173,7 @@ def events_of(
     events = [event for part in answer.parts.values() for event in part.events if wanted(event)]
     events.sort(key=lambda event: (event.last, event.ts), reverse=True)
     notes = answer.notes() if since_ms is not None else []
-    return EventsOfAll(events[:limit], answer.missing, notes)
+    return EventsOfAll(events[:limit], answer.missing, notes, answer.begins())
 
 
 @dataclass(slots=True)
@@ -179,6 +185,21 @@ class LoadsOfAll:
     notes: list[str]
     silent: bool = False
     """Whether no part has recorded anything then."""
+
+
+def records_since(begins: Mapping[str, int]) -> str:
+    """From when on there are records; of which brokers later than of others."""
+    if not begins:
+        return "no archive that answers has records of this time"
+    first = min(begins.values())
+    later = [
+        f"{name} since {clock(begin)}"
+        for name, begin in sorted(begins.items(), key=lambda item: (-item[1], item[0]))
+        if begin - first > GAP_MS
+    ]
+    more = f" and {len(later) - GAPS_SHOWN} more later" if len(later) > GAPS_SHOWN else ""
+    text = f"; of {', '.join(later[:GAPS_SHOWN])}{more}" if later else ""
+    return f"records since {clock(first)}{text}: what was before is not recorded"
 
 
 def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
