@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from broker.admin.serving import serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
 from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
@@ -22,6 +24,7 @@ from msgspec import structs
 from steer.fake_pulsar import a_pulsar
 from system.workload import client
 
+from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad
@@ -29,6 +32,7 @@ from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.leader.findings import TermFindings
+from loadmanager.leader.http.page import PageRoutes
 from loadmanager.steer.clusters import FleetClusters
 from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.options import FleetOptions
@@ -466,6 +470,42 @@ async def test_the_figures_stand_in_one_line() -> None:
             assert (len(found["tiles"]), len(set(found["tiles"]))) == (5, 1), width
             assert (found["tiles"][0] >= round(found["headline"])) is below, width
             assert await page.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_room_is_given_to_what_is_there() -> None:
+    """Of a hundred brokers the fullest come first, and all are seen at a glance; of three, the list
+    is no higher than its rows, and decisions have the rest.
+    """
+    async with browser() as page:
+        for brokers, bundles, cells, low, high in (
+            (100, 9_999, 100, 300, 600),
+            (3, 4, 0, 100, 300),
+        ):
+            async with made(Made(brokers, bundles)) as url:
+                await page.size(1440, 900)
+                await page.go(f"{url}/ui")
+                await page.wait("document.querySelectorAll('.broker').length > 2")
+                assert await page.value("document.querySelectorAll('.cells i').length") == cells
+                height = await page.value("document.querySelector('#brokers').offsetHeight")
+                assert low < height < high
+                figures = "[...document.querySelectorAll('.broker .strong')]"
+                texts = await page.value(f"{figures}.map((it) => parseInt(it.innerText))")
+                assert all(first >= second - 5 for first, second in pairwise(texts))
+
+
+@contextlib.asynccontextmanager
+async def made(cluster: Made) -> AsyncIterator[str]:
+    """The page of a cluster that is made up."""
+    application = web.Application()
+    application.router.add_routes(PageRoutes().routes())
+    application.router.add_get("/loadmanager/v1/{what}", cluster.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 async def _on_broker(page: Page, broker: str, button: str, confirm: str, chip: str) -> None:

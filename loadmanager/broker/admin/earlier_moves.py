@@ -49,37 +49,39 @@ class MovesOfAll:
 
     async def find(self, ids: Sequence[str], changes: Iterable[ChangeShown]) -> EarlierMoves:
         """Those of the decisions that archives named so (`7-a25`), and of the changes."""
-        found = EarlierMoves()
+        answer = EarlierMoves()
         if self._use.archive is None:
-            return found
+            return answer
         decisions = {
             id_: (int(it[1]), int(it[2])) for id_ in ids if (it := _ARCHIVED.fullmatch(id_))
         }
-        noted = [(change.ts, names) for change in changes if (names := self._earlier(change))]
+        ordered_moves = [
+            (change.ts, names) for change in changes if (names := self._earlier(change))
+        ]
         parts = _Parts()
         if decisions:
             await self._ask(parts, MOVE, 0, None)
             await self._ask(parts, UNLOAD, 0, None)
-        elif noted:
-            first, last = min(ts for ts, _ in noted), max(ts for ts, _ in noted)
+        elif ordered_moves:
+            first, last = min(ts for ts, _ in ordered_moves), max(ts for ts, _ in ordered_moves)
             await self._ask(parts, MOVE, first, last + WITHIN_MS)
         records = [(event, _decision(event)) for event in parts.events]
         moves = [(event, record) for event, record in records if record.action == "move"]
-        found.by_move = {record.move or "": _move(event, record) for event, record in moves}
+        answer.by_move = {record.move or "": _move(event, record) for event, record in moves}
         for id_, (epoch, number) in decisions.items():
-            named = [
+            decided_so = [
                 record for event, record in records if (record.epoch, event.id) == (epoch, number)
             ]
-            found.by_decision[id_] = [
+            answer.by_decision[id_] = [
                 move
                 for event, record in moves
-                if any(_made(each, record) for each in named)
-                and (move := found.by_move[record.move or ""])
+                if any(_made(each, record) for each in decided_so)
+                and (move := answer.by_move[record.move or ""])
             ]
-            if not named:
-                found.unknown.add(id_)
-        found.silent, found.cut_off = sorted(parts.silent), parts.cut_off
-        return found
+            if not decided_so:
+                answer.unknown.add(id_)
+        answer.silent, answer.cut_off = sorted(parts.silent), parts.cut_off
+        return answer
 
     def _earlier(self, change: ChangeShown) -> list[str]:
         """The moves of earlier terms that a change ordered."""
@@ -142,7 +144,7 @@ def _decision(event: ArchivedEvent) -> Decision:
 
 def _move(event: ArchivedEvent, record: Decision) -> Move:
     """As the leader of then knew it."""
-    done = record.state == MoveState.DONE.value
+    is_done = record.state == MoveState.DONE.value
     return Move(
         id=record.move or "",
         bundle=record.bundle or "",
@@ -152,7 +154,7 @@ def _move(event: ArchivedEvent, record: Decision) -> Move:
         why=dict(record.why),
         author=Author.OPERATOR,
         swap=None,
-        state=MoveState.DONE if done else MoveState.FAILED,
+        state=MoveState.DONE if is_done else MoveState.FAILED,
         created_at=event.ts,
         started_at=None,
         ended_at=event.last,
