@@ -29,7 +29,9 @@ from loadmanager.kit.history.archive_answers import (
 
 ARCHIVE = f"{OWN}/archive"
 ANSWER_S = 5.0
-"""A broker that does not answer within this time is left out: it may be frozen."""
+"""A broker that does not answer within this time is left out: it may be frozen. A command waits so
+long for each broker, however much it asks.
+"""
 GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
@@ -118,7 +120,10 @@ def parts_of(
     if not parts.brokers:  # a daemon: it has the only one
         answer = admin.get(path, shape)
         return PartsOf({answer.part: answer}, {}, of_daemon=True)
-    answers, missing = ask_each(admin, parts.brokers, ask, timeout_s=ANSWER_S)
+    waited_for = [name for name in parts.brokers if name not in admin.silent]
+    answers, missing = ask_each(admin, waited_for, ask, timeout_s=ANSWER_S)
+    admin.silent |= {name: why for name, why in missing.items() if "did not answer" in why}
+    missing |= {name: why for name, why in admin.silent.items() if name in parts.brokers}
     for name in [
         *parts.beside,
         *missing,
