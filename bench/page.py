@@ -109,7 +109,7 @@ class Made:
                     "throughput": [self._rng.randrange(10**7) for _ in range(SAMPLES)],
                     "owners": [(0, "broker-1"), (self._rng.randrange(1, SAMPLES), "broker-2")],
                 }
-                for row in range(HEAT_ROWS)
+                for row in range(min(HEAT_ROWS, self._bundles))
             ],
         }
 
@@ -124,7 +124,10 @@ class Made:
             "throttled": lambda: {"brokers": {}, "notAsked": 0, "noAnswer": {}},
             "pins": dict,
         }
-        return web.json_response(documents[request.match_info["what"]]())
+        document = documents.get(request.match_info["what"])
+        if document is None:
+            raise web.HTTPNotFound
+        return web.json_response(document())
 
 
 async def _measure(brokers: int, bundles: int, frames: int) -> None:

@@ -13,7 +13,6 @@ from itertools import pairwise
 import msgspec
 
 from loadmanager.engine.findings.leaders import LeaderChange
-from loadmanager.engine.load.reports import TopBundlesLoadData
 from loadmanager.kit.conf import Live, conf
 from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
@@ -27,15 +26,11 @@ from loadmanager.leader.documents.members import AbsentBroker, HowLeft, MembersS
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import Absences
-from loadmanager.leader.returning import Awaited, Returning, Waited, published_clients
+from loadmanager.leader.returning import NAMED_MAX, Awaited, Returning, Waited, published_clients
 
 STEP_S = 1.0
 BOOK_MAX = 200
 """Brokers in the book; the oldest give way."""
-NAMED_MAX = 100
-"""Bundles of one broker whose names are stored, those with the most clients: when all of these are
-served again, so are the others, as far as anybody wants them.
-"""
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
@@ -142,8 +137,6 @@ class TermMembers:
     _book: dict[str, _Entry] = field(default_factory=dict)
     _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
-    _published: dict[str, TopBundlesLoadData] = field(default_factory=dict)
-    """Broker → what it last published of its bundles, in the extensible manager."""
     _returning: Returning = field(init=False)
 
     def __post_init__(self) -> None:
@@ -184,7 +177,6 @@ class TermMembers:
                 self._back(entry)
             if entry.unserved:
                 self._look(entry)
-        self._published |= self.owners.view.top_bundles
         for entry in self._book.values():
             if await self._returning.step(entry.absence, entry.awaited, entry.waited):
                 self._tell_clients(entry.absence)
@@ -207,7 +199,9 @@ class TermMembers:
         how = await self._how(departure)
         if how == "lost":  # its bundles may have new owners by now: the extensible manager's do
             owned |= self.owners.taken(broker, departure.at_ms - TAKEN_WITHIN_MS)
-        clients = published_clients(report, self._published.pop(broker, None), owned)
+        view = self.owners.view  # which may not have noticed yet that it left
+        published = view.clients_of_left.pop(broker, None) or view.clients.get(broker)
+        clients = published_clients(report, published, owned)
         names = sorted(owned, key=lambda name: (-clients.get(name, 0), name))[:NAMED_MAX]
         absence = AbsentBroker(
             broker=broker,
@@ -222,6 +216,8 @@ class TermMembers:
         )
         if clients and report is not None and report.last_stats:
             absence.clients_at = int(report.last_update) or None
+        elif clients and published is not None:
+            absence.clients_at = int(published.updated_at) or None
         if absence.how == "lost":
             absence.unheard_ms = int(1000 * self.store.store.session_timeout_s)
         if absence.how == "stopped" and not owned:

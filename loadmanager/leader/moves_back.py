@@ -18,7 +18,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.undo import UndoStep
 from loadmanager.leader.plans import TermPlans
-from loadmanager.leader.undo_documents import ADMIN, CannotUndoError, Draft
+from loadmanager.leader.undo_documents import ADMIN, CannotUndoError, Draft, EarlierMoves
 
 MOVES_MAX = 200
 """Moves that are undone at once."""
@@ -44,11 +44,21 @@ class MovesBack:
     """Why splits and merges are not undone."""
 
     async def draft(
-        self, draft: Draft, changes: Iterable[ChangeShown], decisions: Iterable[str]
+        self,
+        draft: Draft,
+        changes: Iterable[ChangeShown],
+        decisions: Iterable[str],
+        earlier: EarlierMoves,
     ) -> None:
         """Add the bundles that changes and decisions moved; their documents are added already."""
-        wanted = [part for change in changes for part in self._moves_of_change(draft, change)]
-        wanted += [part for id_ in decisions for part in self._moves_of_decision(draft, id_)]
+        wanted = [
+            part for change in changes for part in self._moves_of_change(draft, change, earlier)
+        ]
+        for id_ in decisions:
+            if id_ in earlier.by_decision:
+                wanted += self._of_earlier_decision(draft, id_, earlier.by_decision[id_])
+            else:
+                wanted += self._moves_of_decision(draft, id_)
         gone = await self.plans.gone([move.bundle for _, _, move in wanted])
         for id_, what, move in wanted[:MOVES_MAX]:
             try:
@@ -59,15 +69,15 @@ class MovesBack:
             draft.refuse(id_, what, move.bundle, f"at most {MOVES_MAX} moves are undone at once")
 
     def _moves_of_change(
-        self, draft: Draft, change: ChangeShown
+        self, draft: Draft, change: ChangeShown, earlier: EarlierMoves
     ) -> Iterator[tuple[str, str, Move]]:
-        id_, note = change.id or "", change.note or ""
-        plan, listed = _PLAN.match(change.what), _MOVES.search(note)
+        id_ = change.id or ""
+        plan, listed = _PLAN.match(change.what), moves_noted(change.note)
         try:
             if plan is not None:
                 moves: Sequence[Move] = self.plans.find(plan[1]).moves
-            elif listed is not None:
-                moves = self._moves_named(listed[1].split(", "))
+            elif listed:
+                moves = self._moves_named(listed, earlier)
             elif change.path is None:
                 raise CannotUndoError(self.why_not(change))
             else:
@@ -76,20 +86,32 @@ class MovesBack:
         except (CannotUndoError, NotFoundError) as error:
             draft.refuse(id_, change.what, None, str(error))
 
-    def _moves_named(self, ids: Sequence[str]) -> list[Move]:
+    def _moves_named(self, ids: Sequence[str], earlier: EarlierMoves) -> list[Move]:
         queue = self.plans.moves.queue
-        by_id = {move.id: move for move in [*queue.ended, *queue.open_moves()]}
+        by_id = dict(earlier.by_move)
+        by_id |= {move.id: move for move in [*queue.ended, *queue.open_moves()]}
         missing = [id_ for id_ in ids if id_ not in by_id]
         if missing:
-            raise CannotUndoError(f"move {missing[0]} is not of this leader's term, or long ago")
+            why = f"neither this leader nor an archive knows move {missing[0]}"
+            raise CannotUndoError(earlier.why_unknown(why))
         return [by_id[id_] for id_ in ids]
+
+    def _of_earlier_decision(
+        self, draft: Draft, id_: str, moves: Sequence[Move]
+    ) -> Iterator[tuple[str, str, Move]]:
+        what = "decision of an earlier term"
+        try:
+            yield from ((id_, what, move) for move in _made(moves))
+        except CannotUndoError as error:
+            draft.refuse(id_, what, None, str(error))
 
     def _moves_of_decision(self, draft: Draft, id_: str) -> Iterator[tuple[str, str, Move]]:
         for decision in self.plans.load_manager.records.decisions.newest_first():
             if decision.id == id_:
                 what = f"decision {decision.kind}"
                 try:
-                    moves = _made(self._moves_named(_ids_of(decision.shown(), self.divided)))
+                    ids = _ids_of(decision.shown(), self.divided)
+                    moves = _made(self._moves_named(ids, EarlierMoves()))
                     yield from ((id_, what, move) for move in moves)
                 except CannotUndoError as error:
                     draft.refuse(id_, what, None, str(error))
@@ -151,6 +173,12 @@ class MovesBack:
             if owner != back and bundle not in waiting:
                 not_queued.setdefault(bundle, "another move of it began meanwhile")
         return queued, not_queued
+
+
+def moves_noted(note: str | None) -> list[str]:
+    """The ids of the moves that a change ordered, by its note."""
+    match = _MOVES.search(note or "")
+    return match[1].split(", ") if match else []
 
 
 def _ids_of(decision: DecisionShown, divided: str) -> list[str]:

@@ -7,12 +7,17 @@ was served.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import heapq
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from loadmanager.engine.load.reports import LocalBrokerData, TopBundlesLoadData
+from loadmanager.engine.load.reports import (
+    LocalBrokerData,
+    NamespaceBundleStats,
+    PublishedClients,
+)
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.tasks import for_each
 from loadmanager.leader.brokers import Brokers
@@ -30,6 +35,12 @@ RETURN_MS_MAX = 600_000
 """Clients of a bundle that come later than this after it was served again are new ones."""
 SAME_LIFE_MS = 2_000
 """An owner that began to serve at moments that differ by more than this did so twice."""
+
+
+NAMED_MAX = 100
+"""Bundles of one broker whose clients are counted and whose names are stored, those with the most
+clients: when all of these are served again, so are the others, as far as anybody wants them.
+"""
 
 
 class Waited(msgspec.Struct, rename="camel"):
@@ -131,18 +142,22 @@ class Returning:
         return count >= item.clients or now_ms - item.served_at > RETURN_MS_MAX
 
 
-def published_clients(
-    report: LocalBrokerData | None, busiest: TopBundlesLoadData | None, owned: Collection[str]
-) -> dict[str, int]:
-    """Bundle → its producers and consumers, of those that a broker owned and had published."""
-    stats = {} if report is None else dict(report.last_stats)
-    if busiest is not None:
-        stats |= {each.bundle_name: each.stats for each in busiest.top_bundles_load_data}
-    return {
-        bundle: int(each.producer_count + each.consumer_count)
-        for bundle, each in stats.items()
-        if bundle in owned
+def clients_of_bundles(stats: Mapping[str, NamespaceBundleStats]) -> dict[str, int]:
+    """Bundle → its producers and consumers, of those that have most of them."""
+    counts = {
+        bundle: int(each.producer_count + each.consumer_count) for bundle, each in stats.items()
     }
+    return dict(heapq.nsmallest(NAMED_MAX, counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def published_clients(
+    report: LocalBrokerData | None, published: PublishedClients | None, owned: Collection[str]
+) -> dict[str, int]:
+    """Bundle → its clients, of those that a broker owned and had published."""
+    clients = {} if published is None else dict(published.bundle_clients)
+    if report is not None:
+        clients |= clients_of_bundles(report.last_stats)
+    return {bundle: int(count) for bundle, count in clients.items() if bundle in owned}
 
 
 def _show(absence: AbsentBroker, awaited: Collection[Awaited], waited: Waited) -> None:

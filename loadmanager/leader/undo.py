@@ -19,14 +19,14 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Operation
 from loadmanager.leader.documents.undo import IDS_MAX, Undone
 from loadmanager.leader.moves_back import MOVES_NOTE, MovesBack
-from loadmanager.leader.undo_documents import Draft, SetKey, UndoOrder
+from loadmanager.leader.undo_documents import NAMED_MAX, Draft, SetKey, UndoOrder
 
-NAMED_MAX = 20
 _DECISION = re.compile(r"(\d{1,12})-(a?)\d{1,12}")
 _EARLIER = (
-    "it was decided in another leader's term; `loadmanager admin decisions` says where its bundles "
-    "came from, `bundles move` moves them back"
+    "it was decided in another leader's term, and only that one knew this id: `loadmanager admin "
+    "decisions` shows by which one the archives have it"
 )
+_NOT_ARCHIVED = "no archive that answers has a decision of this id that moved a bundle"
 
 log = get_logger("undo")
 
@@ -62,7 +62,7 @@ class TermUndo:
         draft = Draft()
         changes, decisions = self._sorted(order, draft)
         await self.documents.draft(draft, changes, order.set_key)
-        await self.moves.draft(draft, changes, decisions)
+        await self.moves.draft(draft, changes, decisions, order.earlier)
         return draft
 
     async def carry_out(self, order: UndoOrder, seal: str) -> Undone:
@@ -102,10 +102,14 @@ class TermUndo:
         changes, decisions = [], []
         for id_ in dict.fromkeys(order.ids):
             if (match := _DECISION.fullmatch(id_)) is not None:
-                if match[2] or int(match[1]) != self.epoch:
-                    draft.refuse(id_, None, None, _EARLIER)
-                else:
+                if match[2] and id_ in order.earlier.unknown:
+                    draft.refuse(id_, None, None, order.earlier.why_unknown(_NOT_ARCHIVED))
+                elif id_ in order.earlier.by_decision or (
+                    not match[2] and int(match[1]) == self.epoch
+                ):
                     decisions.append(id_)
+                else:
+                    draft.refuse(id_, None, None, _EARLIER)
                 continue
             of_id = order.changes.get(id_, ())
             if len(of_id) == 1:
@@ -118,8 +122,13 @@ class TermUndo:
         changes.sort(
             key=lambda each: (each.ts, change_order(each.id or "") or (0, 0)), reverse=True
         )
-        decisions.sort(key=lambda id_: int(id_.partition("-")[2]), reverse=True)
+        decisions.sort(key=_decision_order, reverse=True)
         return changes, decisions
+
+
+def _decision_order(id_: str) -> tuple[int, int]:
+    epoch, _, number = id_.partition("-")
+    return int(epoch), int(number.removeprefix("a"))
 
 
 def _unknown(id_: str, silent: Sequence[str]) -> str:

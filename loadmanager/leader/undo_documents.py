@@ -12,6 +12,7 @@ from hashlib import sha256
 
 import msgspec
 
+from loadmanager.engine.moves.move import Move
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata import paths
@@ -21,6 +22,7 @@ from loadmanager.leader.audit import HIDDEN
 from loadmanager.leader.documents.undo import NotUndone, UndoPlan, UndoStep
 
 ADMIN = "loadmanager admin"
+NAMED_MAX = 20
 
 
 class CannotUndoError(ConflictError):
@@ -177,6 +179,28 @@ SetKey = Callable[[Mapping[str, object], str, str | None], dict[str, object]]
 """The dynamic settings with one key set or removed. Raises `BadInputError`."""
 
 
+@dataclass(slots=True)
+class EarlierMoves:
+    """Moves of earlier terms, from archives."""
+
+    by_move: dict[str, Move] = field(default_factory=dict)
+    """Id of a move → the move."""
+    by_decision: dict[str, list[Move]] = field(default_factory=dict)
+    """Id of a decision as archives name it → the moves that it made."""
+    unknown: set[str] = field(default_factory=set)
+    """Ids of decisions that no archive has."""
+    silent: Sequence[str] = ()
+    """Brokers whose part is missing."""
+    cut_off: bool = False
+    """Whether the archives have more moves than were looked at."""
+
+    def why_unknown(self, why: str) -> str:
+        """`why`, with what is missing."""
+        if self.silent:
+            why += f"; {', '.join(self.silent[:NAMED_MAX])} did not answer"
+        return f"{why}; only the last ones were looked at" if self.cut_off else why
+
+
 @dataclass(frozen=True, slots=True)
 class UndoOrder:
     """What is to be undone, as far as it was order, and what else must be asked."""
@@ -187,6 +211,7 @@ class UndoOrder:
     silent: Sequence[str]
     """Brokers that did not answer."""
     set_key: SetKey
+    earlier: EarlierMoves = field(default_factory=EarlierMoves)
 
 
 @dataclass(slots=True)

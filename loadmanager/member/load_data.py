@@ -20,6 +20,7 @@ from loadmanager.engine.load.reports import (
     BrokerLoadData,
     TopBundlesLoadData,
     decode_broker_load_data,
+    decode_published_clients,
     decode_top_bundles,
 )
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -36,7 +37,8 @@ from loadmanager.kit.metadata.store import (
     VersionConflictError,
     delete_below,
 )
-from loadmanager.leader.brokers import RATE_MAX, check_bundles
+from loadmanager.leader.brokers import DEPARTED_MAX, RATE_MAX, check_bundles
+from loadmanager.leader.returning import clients_of_bundles
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.reporter import Reporter, percent_change
 
@@ -55,6 +57,8 @@ class LoadPublisher:
     _last: BrokerLoadData | None = None
     """The load data published last."""
     _published_s: float = -math.inf
+    _clients: int = 0
+    """Those that were published last."""
     _top: bytes = b""
     _published_in: tuple[int, int] = (0, 0)
     """Session and epoch."""
@@ -77,12 +81,16 @@ class LoadPublisher:
         self._averages = (data.weighted_max_ema, data.msg_throughput_ema)
         now_in = (self.base.store.session_id, self.cluster.leading.epoch)
         new = self._published_in != now_in
-        if new or self._due(data):
+        clients = clients_of_bundles(report.last_stats)
+        count = sum(clients.values())
+        if new or self._due(data) or self._is_much(percent_change(self._clients, count)):
             data.reported_at = self.base.clock.now_ms()
             path = f"{paths.LOAD_DATA}/{self.base.broker_id}"
-            if not await self._write(path, msgspec.json.encode(data)):
+            published = msgspec.to_builtins(data) | {"bundleClients": clients}
+            if not await self._write(path, msgspec.json.encode(published)):
                 return
             self._last, self._published_s = data, self.base.clock.monotonic_s()
+            self._clients = count
         top = msgspec.json.encode(self._busiest())
         if new or top != self._top:
             if not await self._write(f"{paths.TOP_BUNDLES}/{self.base.broker_id}", top):
@@ -106,7 +114,10 @@ class LoadPublisher:
             ),
             percent_change(last.bundle_count, data.bundle_count),
         )
-        return change > settings.report_threshold_percent
+        return self._is_much(change)
+
+    def _is_much(self, change_percent: float) -> bool:
+        return change_percent > self.base.broker.value.report_threshold_percent
 
     def _busiest(self) -> TopBundlesLoadData:
         limit = self.base.strategies.value.bundles_in_report_max
@@ -185,6 +196,7 @@ class LoadStore:
             _check(data)
             data.updated_at = min(data.updated_at, self._clock.now_ms())
             self._view.observe(broker_id, data, self._clock.now_ms())
+            self._view.clients[broker_id] = decode_published_clients(node.value)
             for listener in self.listeners:
                 listener(broker_id, data)
             return
@@ -192,6 +204,12 @@ class LoadStore:
 
     def _forget(self, broker_id: str) -> None:
         self._corrupt.mended(f"{paths.LOAD_DATA}/{broker_id}")
+        if (clients := self._view.clients.pop(broker_id, None)) is not None:
+            left = self._view.clients_of_left
+            left.pop(broker_id, None)
+            if len(left) >= DEPARTED_MAX:
+                del left[next(iter(left))]
+            left[broker_id] = clients
         if broker_id in self._view.load_data:
             self._view.gone(broker_id, self._clock.now_ms())
 

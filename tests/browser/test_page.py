@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from broker.admin.serving import serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
-from broker.admin.test_archive import a_decision, in_folder, written
+from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
 from broker.admin.test_findings_shown import flap
 from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
@@ -22,6 +24,7 @@ from msgspec import structs
 from steer.fake_pulsar import a_pulsar
 from system.workload import client
 
+from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad
@@ -29,6 +32,7 @@ from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.leader.findings import TermFindings
+from loadmanager.leader.http.page import PageRoutes
 from loadmanager.steer.clusters import FleetClusters
 from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.options import FleetOptions
@@ -380,6 +384,7 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
         await page.wait_text("acme/orders", "aside")
         await page.wait_text("In earlier terms", "aside")
+        await page.wait_text("Records since", "aside")
         moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
         await page.wait_text(f"{other} led", ".top")
@@ -390,6 +395,23 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(link)  # the time and what is open, both
         await page.wait_text("As of", "aside")
         await page.wait_text("What had been decided about it", "aside")
+        assert not page.errors
+
+
+async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
+    """It is said of the last day, whatever time is shown."""
+    now, minute = SystemClock().now_ms(), 60_000
+    begin, end = now - 300 * minute, now - 280 * minute
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        first = served.broker_id(0)
+        step = a_decision(begin - minute, "place", bundle=FIRST, destination=first)
+        start = MemberChange(ts=end + 500, broker=first, of=first, event="starts")
+        await written(served, 0, step, start)
+        recorded_in(tmp_path, [(101, begin - minute, begin), (102, end, now)])
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text("The whole cluster was down from", ".lately")
+        await page.wait_text("for 20 min", ".lately")
         assert not page.errors
 
 
@@ -448,6 +470,42 @@ async def test_the_figures_stand_in_one_line() -> None:
             assert (len(found["tiles"]), len(set(found["tiles"]))) == (5, 1), width
             assert (found["tiles"][0] >= round(found["headline"])) is below, width
             assert await page.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_room_is_given_to_what_is_there() -> None:
+    """Of a hundred brokers the fullest come first, and all are seen at a glance; of three, the list
+    is no higher than its rows, and decisions have the rest.
+    """
+    async with browser() as page:
+        for brokers, bundles, cells, low, high in (
+            (100, 9_999, 100, 300, 600),
+            (3, 4, 0, 100, 300),
+        ):
+            async with made(Made(brokers, bundles)) as url:
+                await page.size(1440, 900)
+                await page.go(f"{url}/ui")
+                await page.wait("document.querySelectorAll('.broker').length > 2")
+                assert await page.value("document.querySelectorAll('.cells i').length") == cells
+                height = await page.value("document.querySelector('#brokers').offsetHeight")
+                assert low < height < high
+                figures = "[...document.querySelectorAll('.broker .strong')]"
+                texts = await page.value(f"{figures}.map((it) => parseInt(it.innerText))")
+                assert all(first >= second - 5 for first, second in pairwise(texts))
+
+
+@contextlib.asynccontextmanager
+async def made(cluster: Made) -> AsyncIterator[str]:
+    """The page of a cluster that is made up."""
+    application = web.Application()
+    application.router.add_routes(PageRoutes().routes())
+    application.router.add_get("/loadmanager/v1/{what}", cluster.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 async def _on_broker(page: Page, broker: str, button: str, confirm: str, chip: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,12 +12,14 @@ from broker.admin.test_archive import (
     MINUTE,
     a_decision,
     in_folder,
+    recorded_in,
     written,
 )
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 from msgspec import structs
 
+from loadmanager.cli.admin.archives import records_since
 from loadmanager.cli.admin.times import clock, parse_moment
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
@@ -364,8 +364,22 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             "BalancedShedder moved nothing",
         ]
         assert "12.0 messages/s on average" in out
+        assert "records since" in out
+        assert "records since" not in (await shell.run("history", BUNDLE, "--since", "1h"))[1]
+        assert "the newest 1 are shown" in (await shell.run("history", BUNDLE, "--limit", "1"))[1]
         status, out, _ = await shell.run("history", "nobody")
         assert (status, out.splitlines()[0]) == (1, "nothing is recorded of nobody")
+        assert "records since" in out
+
+
+def test_from_when_on_there_are_records() -> None:
+    """Those whose records begin later are named, the latest first; silence is no record."""
+    begins = {"a": 10 * MINUTE, "b": 12 * MINUTE, "c": 10 * MINUTE + 1, "d": 11 * MINUTE}
+    assert records_since(begins) == (
+        f"records since {clock(10 * MINUTE)}; of b since {clock(12 * MINUTE)}, "
+        f"d since {clock(11 * MINUTE)}: what was before is not recorded"
+    )
+    assert records_since({}) == "no archive that answers has records of this time"
 
 
 async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -430,14 +444,6 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert "is busy" in out
         assert "nobody was refused" in (await shell.run("find", "till-4", "--refused"))[1]
         assert (await shell.run("find"))[0] == 2
-
-
-def recorded_in(folder: Path, runs: list[tuple[int, int, int]]) -> None:
-    """Have all archives of a folder say when they were written."""
-    for path in folder.rglob("*.sqlite"):
-        with closing(sqlite3.connect(path)) as db, db:
-            db.execute("DELETE FROM run")
-            db.executemany("INSERT INTO run(id, began, ended, dropped) VALUES(?, ?, ?, 0)", runs)
 
 
 async def test_that_the_whole_cluster_was_down_is_said(

@@ -109,7 +109,7 @@ async def test_moves_one_after_the_other() -> None:
         (step,) = (await undo_of(led).draft(again)).steps
         assert (step.of, step.now, step.then) == (A, "b0:8080", "b2:8080")
         gone = order("c-1-100", note="moves 1-99")
-        assert await why_not(led, gone) == "move 1-99 is not of this leader's term, or long ago"
+        assert await why_not(led, gone) == "neither this leader nor an archive knows move 1-99"
         with pytest.raises(ConflictError, match="no longer"):
             await undo_of(led).carry_out(again, "another")
         assert led.fleet.owners(A) == ["b0:8080"]

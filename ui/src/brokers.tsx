@@ -11,8 +11,16 @@ import { absenceText } from "./sentences";
 import { Rows } from "./virtual";
 import { shownAt } from "./when";
 
+const CELLS_FROM = 9; // fewer are all seen in the list
+const CELLS_MAX = 300;
+const STEPS = 20; // rows do not change places for less than a step of load
+
+const stepOf = ({ usage }: Broker): number => (usage === null ? -1 : Math.round(usage * STEPS));
+const byName = (a: Broker, b: Broker): number =>
+  a.broker.localeCompare(b.broker, undefined, { numeric: true });
+
 const ORDERS = {
-  load: (a: Broker, b: Broker) => (b.usage ?? -1) - (a.usage ?? -1),
+  load: (a: Broker, b: Broker) => stepOf(b) - stepOf(a),
   name: () => 0,
   bundles: (a: Broker, b: Broker) => (b.bundles ?? 0) - (a.bundles ?? 0),
   traffic: (a: Broker, b: Broker) => (b.throughput ?? 0) - (a.throughput ?? 0),
@@ -117,14 +125,31 @@ function Row({ broker }: { broker: Broker }): JSX.Element {
   );
 }
 
+// All brokers at a glance, a cell each; the list has the same for those who do not see it.
+function Cells({ brokers }: { brokers: Broker[] }): JSX.Element {
+  const fullest = brokers.length > CELLS_MAX ? [...brokers].sort(ORDERS.load).slice(0, CELLS_MAX) : [...brokers];
+  return (
+    <div class="cells" aria-hidden="true">
+      {fullest.sort(byName).map((broker) => (
+        <i
+          key={broker.broker}
+          class={runs(broker) ? heatClass(broker.usage ?? 0) : "gone"}
+          title={`${broker.broker}: ${runs(broker) ? percent(broker.usage ?? 0) : broker.state}`}
+          onClick={() => panel.set({ kind: "broker", name: broker.broker })}
+        />
+      ))}
+    </div>
+  );
+}
+
 export function Brokers(): JSX.Element {
   const now = use(cluster);
-  const [order, setOrder] = useState<Order>("name");
+  const [order, setOrder] = useState<Order>("load");
   const [filter, setFilter] = useState("");
   const shown = useMemo(() => {
     const all = now?.brokers ?? [];
     const kept = filter ? all.filter((broker) => broker.broker.includes(filter)) : [...all];
-    return kept.sort((a, b) => ORDERS[order](a, b) || a.broker.localeCompare(b.broker));
+    return kept.sort((a, b) => ORDERS[order](a, b) || byName(a, b));
   }, [now, order, filter]);
   if (!now) return <Section id="brokers" title="Brokers" empty="Waiting for the first answer." />;
   const live = now.brokers.filter(runs).length;
@@ -148,8 +173,8 @@ export function Brokers(): JSX.Element {
             value={order}
             onChange={(event) => setOrder(event.currentTarget.value as Order)}
           >
-            <option value="name">by name</option>
             <option value="load">by load</option>
+            <option value="name">by name</option>
             <option value="bundles">by bundles</option>
             <option value="traffic">by traffic</option>
           </select>
@@ -157,6 +182,7 @@ export function Brokers(): JSX.Element {
       }
       empty={shown.length ? null : `No broker's name contains “${filter}”.`}
     >
+      {now.brokers.length >= CELLS_FROM && <Cells brokers={now.brokers} />}
       <Rows
         label="Brokers. Enter opens one."
         id="broker-rows"

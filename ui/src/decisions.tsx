@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { clock, moment, shortNames } from "./format";
 import type { DecisionShown as Decision } from "../generated/openapi";
+import type { Earlier } from "./past";
 import { archived, cluster, decisions, earlierOf, isDaemon, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
@@ -27,22 +28,24 @@ function bundleOf(decision: Decision): string | null {
   return decision.unloads?.length === 1 ? (decision.unloads[0]?.bundle ?? null) : null;
 }
 
+const NONE: Earlier = { decisions: [], recordedSince: null };
+
 // What was decided in earlier terms, which the archives know: about a bundle or a broker if named.
-export function useEarlier(name: string | null, wanted: boolean): Decision[] {
+export function useEarlier(name: string | null, wanted: boolean): Earlier {
   const now = use(cluster);
   const epoch = !use(archived) || isDaemon(now) || !wanted ? 0 : (now?.leader.epoch ?? 0);
-  const [list, setList] = useState<Decision[]>([]);
+  const [earlier, setEarlier] = useState(NONE);
   useEffect(() => {
     let over = false;
     if (epoch)
-      void earlierOf(name, epoch).then((found) => {
-        if (!over) setList(found);
+      void earlierOf(name, epoch).then(([found]) => {
+        if (!over) setEarlier(found ?? NONE);
       });
     return () => {
       over = true;
     };
   }, [name, epoch]);
-  return epoch ? list : [];
+  return epoch ? earlier : NONE;
 }
 
 const told = (ts: number): string => (shownAt() - ts > DAY_MS ? moment(ts, true) : clock(ts));
@@ -96,7 +99,7 @@ export function Decisions(): JSX.Element {
   const all = use(decisions);
   const then = use(when);
   const [choice, setChoice] = useState<keyof typeof CHOICES>("all");
-  const earlier = useEarlier(null, all !== null && !then && all.length < FEW);
+  const { decisions: earlier } = useEarlier(null, all !== null && !then && all.length < FEW);
   const shown = [...(all ?? []), ...earlier].filter(CHOICES[choice]);
   const empty = !all
     ? "Waiting for the first answer."

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
 import { messages, plural } from "./format";
 import { shortBundle } from "./sentences";
-import { clientOf, cluster, decisions, heat, isDaemon, panel } from "./state";
+import { lastOfClient, cluster, decisions, heat, isDaemon, panel } from "./state";
 import type { Panel } from "./state";
 import { Store, use } from "./store";
 import { when } from "./when";
@@ -102,7 +102,7 @@ async function clients(text: string): Promise<Hit[]> {
 
 // Somebody who may be away: what is recorded of exactly this name or address.
 async function recorded(text: string): Promise<Hit[]> {
-  const [last] = await clientOf(text, when.value?.at ?? null, 1);
+  const [last] = await lastOfClient(text, when.value?.at ?? null);
   if (!last) return [];
   return [{ kind: "client", name: text, about: last.text, opens: { kind: "client", name: text }, key: "story" }];
 }

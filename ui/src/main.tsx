@@ -22,7 +22,7 @@ import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
 import { Throttled } from "./throttled";
 import { PastNote, TimeBar } from "./timebar";
-import { HOUR_MS, shownAt, when } from "./when";
+import { DAY_MS, shownAt, when } from "./when";
 
 const LATELY_MAX = 3;
 const KEYS: [string, string, () => void][] = [
@@ -158,18 +158,20 @@ function Summary(): JSX.Element | null {
   );
 }
 
-// Brokers that were lost and are back: the first line tells of those only that are not.
+// Brokers that were lost and are back: the first line tells of those only that are not. And when
+// none was there.
 function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
-  const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < HOUR_MS);
+  const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < DAY_MS);
   if (!lost.length && !lately.length) return null;
   const more = lost.length - LATELY_MAX;
   return (
-    <ul class="lately" aria-label="Brokers that were lost in the last hour">
+    <ul class="lately" aria-label="What was lost lately">
       {lately.map(({ begin, end }) => (
         <li key={begin}>
-          The whole cluster was down from {clock(begin)} to {clock(end)}, for {duration(end - begin)}.
+          The whole cluster was down from {moment(begin, true)} to {clock(end)}, for{" "}
+          {duration(end - begin)}: no broker recorded anything.
         </li>
       ))}
       {lost.slice(0, LATELY_MAX).map((absence) => (

@@ -93,10 +93,15 @@ async function ask<T>(question: string): Promise<Answers<T>> {
   return answers;
 }
 
-async function events(kinds: string[], range: string): Promise<Answers<ArchivedEvent>> {
+interface Events extends Answers<ArchivedEvent> {
+  since: number | null; // the begin of the oldest records of the time that was asked for
+}
+
+async function events(kinds: string[], range: string): Promise<Events> {
   const { parts, missing } = await ask<ArchivedEvents>(`events?${[...kinds, range].join("&")}`);
   const found = parts.flatMap((part) => part.events).sort((a, b) => b.last - a.last || b.ts - a.ts);
-  return { parts: found, missing };
+  const begins = parts.flatMap(({ recorded }) => recorded.slice(0, 1).map(({ begin }) => begin));
+  return { parts: found, missing, since: begins.length ? Math.min(...begins) : null };
 }
 
 // A time in which no broker recorded anything, after which one started.
@@ -134,14 +139,20 @@ export interface ClientLine {
 
 const CLIENT = ["attached", "left", "refused"].map((it) => `kind=client.${it}`);
 
-export async function askClient(name: string, until: number | null, limit = LISTED): Promise<ClientLine[]> {
+export interface ClientThen {
+  lines: ClientLine[];
+  recordedSince: number | null;
+}
+
+export async function askClient(name: string, until: number | null, limit = LISTED): Promise<ClientThen> {
   const range = `about=${encodeURIComponent(name)}&limit=${limit}`;
-  const { parts } = await events(CLIENT, until === null ? range : `until=${until}&${range}`);
-  return parts.slice(0, limit).map(({ ts, record }) => ({
+  const { parts, since } = await events(CLIENT, until === null ? range : `until=${until}&${range}`);
+  const lines = parts.slice(0, limit).map(({ ts, record }) => ({
     ts,
     bad: text(record, "event") === "refused",
     text: clientText(record),
   }));
+  return { lines, recordedSince: since };
 }
 
 function clientText(record: ArchivedEvent["record"]): string {
@@ -167,6 +178,7 @@ export interface BundleThen {
   since: number | null; // null: longer than is recorded
   traffic: { msgRateIn: number; msgRateOut: number; throughput: number; producers: number; consumers: number } | null;
   decisions: DecisionShown[];
+  recordedSince: number | null;
 }
 
 export async function askBundle(bundle: string, at: number): Promise<BundleThen> {
@@ -205,6 +217,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
         }
       : null,
     decisions: decisionsOf(decided.parts),
+    recordedSince: decided.since,
   };
 }
 
@@ -212,6 +225,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
 export interface BrokerThen {
   bundles: { bundle: string; rate: number; throughput: number }[];
   decisions: DecisionShown[];
+  recordedSince: number | null;
 }
 
 export async function askBroker(broker: string, at: number): Promise<BrokerThen> {
@@ -234,7 +248,7 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
       }),
     );
   bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
-  return { bundles, decisions: decisionsOf(decided.parts) };
+  return { bundles, decisions: decisionsOf(decided.parts), recordedSince: decided.since };
 }
 
 export async function askPast({ at, last }: When): Promise<Past> {
@@ -292,10 +306,16 @@ function leaderAt(members: ArchivedEvent[], decided: ArchivedEvent[]): string | 
 }
 
 // What was decided in earlier terms, about a bundle or a broker if one is named.
-export async function askEarlier(name: string | null, epoch: number): Promise<DecisionShown[]> {
+export interface Earlier {
+  decisions: DecisionShown[];
+  recordedSince: number | null;
+}
+
+export async function askEarlier(name: string | null, epoch: number): Promise<Earlier> {
   const about = name === null ? "" : `about=${encodeURIComponent(name)}&`;
-  const { parts } = await events(DECISIONS, `${about}limit=${LISTED}`);
-  return decisionsOf(parts).filter((decision) => (decision.epoch ?? 0) < epoch);
+  const { parts, since } = await events(DECISIONS, `${about}limit=${LISTED}`);
+  const earlier = decisionsOf(parts).filter((decision) => (decision.epoch ?? 0) < epoch);
+  return { decisions: earlier, recordedSince: since };
 }
 
 // Who changed what before the brokers started: they remember only what came later.

@@ -2,10 +2,10 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDown, askEarlier, askMarks, askPast } from "./past";
-import type { ClientLine, Down, Mark, Past } from "./past";
+import type { ClientLine, Down, Earlier, Mark, Past } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
-import { HOUR_MS, when } from "./when";
+import { DAY_MS, HOUR_MS, when } from "./when";
 import type { When } from "./when";
 import type {
   AbsentBroker as Absent,
@@ -168,6 +168,7 @@ async function turnOnce(): Promise<void> {
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
   const daemon = isDaemon(cluster.value);
+  if (cluster.value && !daemon && mayHaveBeenDown(cluster.value)) void lookForDowns();
   const work = daemon
     ? [part<ClustersShown>("clusters", `${V1}/clusters`, (document) => clusters.set(document))]
     : [
@@ -251,10 +252,17 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
   }
 }
 
-// When the whole cluster was down: asked for with a time gone by; a broker may have no archive.
+// When the whole cluster was down: asked for with a time gone by, and in the present only if no
+// broker has run for a day, until that is recorded; a broker may have no archive.
 export const downs = new Store<Down[]>([]);
 const DOWN_AGAIN_MS = 5 * 60_000;
 let downsAt = 0;
+
+function mayHaveBeenDown({ brokers }: Cluster): boolean {
+  const starts = brokers.flatMap(({ startedAt }) => (startedAt ? [startedAt] : []));
+  const oldest = Math.min(...starts); // by the brokers' clocks, as the times of records
+  return starts.length > 0 && Date.now() - oldest < DAY_MS && downsAt < oldest + 2 * DOWN_AGAIN_MS;
+}
 
 export const downAt = (at: number): Down | undefined =>
   downs.value.find(({ begin, end }) => begin < at && at < end);
@@ -265,10 +273,10 @@ async function lookForDowns(): Promise<void> {
   downs.set(await orNone(askDown(0)));
 }
 
-export const clientOf = (name: string, until: number | null, limit?: number): Promise<ClientLine[]> =>
-  orNone(askClient(name, until, limit));
-export const earlierOf = (name: string | null, epoch: number): Promise<Decision[]> =>
-  orNone(askEarlier(name, epoch));
+export const lastOfClient = (name: string, until: number | null): Promise<ClientLine[]> =>
+  orNone(askClient(name, until, 1).then(({ lines }) => lines));
+export const earlierOf = (name: string | null, epoch: number): Promise<Earlier[]> =>
+  orNone(askEarlier(name, epoch).then((earlier) => [earlier]));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());
 
 export function refresh(): Promise<void> {

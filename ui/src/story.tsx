@@ -13,7 +13,7 @@ import {
 import { Failure, V1, get } from "./api";
 import { Chips, heatClass, resourcesOf, runs } from "./brokers";
 import { Entries, useEarlier } from "./decisions";
-import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
+import { bytes, clock, count, duration, messages, moment, percent, shortRange, split } from "./format";
 import type { Broker } from "./state";
 import type {
   BundleShown as Bundle,
@@ -58,15 +58,19 @@ function useAgain<T>(path: string): { document: T | null; problem: string } {
   return state.path === path ? state : { document: null, problem: "" };
 }
 
-function Earlier({ name }: { name: string }): JSX.Element | null {
-  const list = useEarlier(name, true);
-  if (!list.length) return null;
+function Earlier({ name }: { name: string }): JSX.Element {
+  const { decisions: list, recordedSince } = useEarlier(name, true);
   return (
     <>
-      <h3>In earlier terms</h3>
-      <Entries list={list} />
+      {list.length > 0 && <h3>In earlier terms</h3>}
+      {list.length > 0 && <Entries list={list} />}
+      <RecordedSince since={recordedSince} />
     </>
   );
+}
+
+export function RecordedSince({ since }: { since: number | null }): JSX.Element | null {
+  return since === null ? null : <p class="small">Records since {moment(since, true)}.</p>;
 }
 
 export function Side(): JSX.Element | null {

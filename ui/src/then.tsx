@@ -7,7 +7,7 @@ import { bytes, clock, count, duration, messages, moment, shortRange, split } fr
 import { askBroker, askBundle, askClient } from "./past";
 import { cluster } from "./state";
 import { use } from "./store";
-import { Facts, Resources, Spark, brokerLink, bundleLink } from "./story";
+import { Facts, RecordedSince, Resources, Spark, brokerLink, bundleLink } from "./story";
 
 const AGAIN_MS = 10_000;
 const BUNDLES = 50;
@@ -90,6 +90,7 @@ export function BundleAt({ name, at }: { name: string; at: number }): JSX.Elemen
           ) : (
             <p class="empty">Nothing is recorded of the time before.</p>
           )}
+          <RecordedSince since={answer.recordedSince} />
         </>
       )}
     </>
@@ -141,6 +142,7 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
           ) : (
             <p class="empty">Nothing is recorded of the time before.</p>
           )}
+          <RecordedSince since={answer.recordedSince} />
         </>
       )}
     </>
@@ -156,14 +158,15 @@ export function OfClient({ name, at }: { name: string; at: number | null }): JSX
       {at !== null && <p class="small">As of {moment(at, true)}</p>}
       <h3>When it came, left and was refused</h3>
       <State asking={!answer} problem={problem} />
-      {answer && !answer.length && <p class="empty">Nothing is recorded of it.</p>}
+      {answer?.lines.length === 0 && <p class="empty">Nothing is recorded of it.</p>}
       <ul class="list lines">
-        {answer?.map(({ ts, text, bad }) => (
+        {answer?.lines.map(({ ts, text, bad }) => (
           <li key={`${ts} ${text}`} class={bad ? "problem" : ""}>
             <time title={moment(ts, true)}>{clock(ts)}</time> {text}
           </li>
         ))}
       </ul>
+      {answer && <RecordedSince since={answer.recordedSince} />}
     </>
   );
 }

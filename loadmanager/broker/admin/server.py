@@ -17,6 +17,7 @@ from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.client_search import ClientSearchRoutes
+from loadmanager.broker.admin.earlier_moves import MovesOfAll
 from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
@@ -144,7 +145,7 @@ class AdminServer:
     ) -> list[Routes]:
         """The routes of all subjects but permissions, which come last."""
         changes = ChangesOfAll(use, self._everybody)
-        undoing = OperatorsChanges(use, changes)
+        undoing = OperatorsChanges(use, changes, MovesOfAll(use, self._everybody))
         return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),

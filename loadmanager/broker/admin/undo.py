@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from loadmanager.broker.admin.audit import ChangesOfAll
+from loadmanager.broker.admin.earlier_moves import MovesOfAll
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.text import moment
@@ -19,8 +20,8 @@ NAMED_MAX = 5
 class OperatorsChanges:
     """Finds the changes that are to be undone, on all brokers."""
 
-    def __init__(self, use: UseCases, changes: ChangesOfAll) -> None:
-        self._use, self._changes = use, changes
+    def __init__(self, use: UseCases, changes: ChangesOfAll, moves: MovesOfAll) -> None:
+        self._use, self._changes, self._moves = use, changes, moves
 
     async def order(self, ids: Sequence[str]) -> UndoOrder:
         """What is known of them."""
@@ -31,7 +32,8 @@ class OperatorsChanges:
             if change not in of_id:  # two archives may have the same
                 of_id.append(change)
         set_key = self._use.limits.settings.changed
-        return UndoOrder(ids, changes, sorted(answer.no_answer), set_key)
+        earlier = await self._moves.find(ids, answer.changes)
+        return UndoOrder(ids, changes, sorted(answer.no_answer), set_key, earlier)
 
     async def name_others(self, draft: Draft) -> None:
         """Say who changed a document after the change that is to be undone, if that is known."""

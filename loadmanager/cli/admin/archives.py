@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -29,7 +29,9 @@ from loadmanager.kit.history.archive_answers import (
 
 ARCHIVE = f"{OWN}/archive"
 ANSWER_S = 5.0
-"""A broker that does not answer within this time is left out: it may be frozen."""
+"""A broker that does not answer within this time is left out: it may be frozen. A command waits so
+long for each broker, however much it asks.
+"""
 GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
@@ -69,6 +71,10 @@ class PartsOf(Generic[Part]):
     """The time that was asked for."""
     of_daemon: bool = False
     """Whether they are of the daemon beside a cluster, and of no broker."""
+
+    def begins(self) -> dict[str, int]:
+        """Broker → when its part began, of those that recorded something in the time asked for."""
+        return {name: it.recorded[0].begin for name, it in self.parts.items() if it.recorded}
 
     def notes(self) -> list[str]:
         """What the parts that answered lack, in sentences."""
@@ -114,7 +120,10 @@ def parts_of(
     if not parts.brokers:  # a daemon: it has the only one
         answer = admin.get(path, shape)
         return PartsOf({answer.part: answer}, {}, of_daemon=True)
-    answers, missing = ask_each(admin, parts.brokers, ask, timeout_s=ANSWER_S)
+    waited_for = [name for name in parts.brokers if name not in admin.silent]
+    answers, missing = ask_each(admin, waited_for, ask, timeout_s=ANSWER_S)
+    admin.silent |= {name: why for name, why in missing.items() if "did not answer" in why}
+    missing |= {name: why for name, why in admin.silent.items() if name in parts.brokers}
     for name in [
         *parts.beside,
         *missing,
@@ -147,6 +156,8 @@ class EventsOfAll:
     events: list[ArchivedEvent]
     missing: dict[str, str]
     notes: list[str]
+    begins: dict[str, int]
+    """Broker → when its part of the time that was asked for begins."""
 
 
 def events_of(
@@ -167,7 +178,7 @@ def events_of(
     events = [event for part in answer.parts.values() for event in part.events if wanted(event)]
     events.sort(key=lambda event: (event.last, event.ts), reverse=True)
     notes = answer.notes() if since_ms is not None else []
-    return EventsOfAll(events[:limit], answer.missing, notes)
+    return EventsOfAll(events[:limit], answer.missing, notes, answer.begins())
 
 
 @dataclass(slots=True)
@@ -179,6 +190,21 @@ class LoadsOfAll:
     notes: list[str]
     silent: bool = False
     """Whether no part has recorded anything then."""
+
+
+def records_since(begins: Mapping[str, int]) -> str:
+    """From when on there are records; of which brokers later than of others."""
+    if not begins:
+        return "no archive that answers has records of this time"
+    first = min(begins.values())
+    later = [
+        f"{name} since {clock(begin)}"
+        for name, begin in sorted(begins.items(), key=lambda item: (-item[1], item[0]))
+        if begin - first > GAP_MS
+    ]
+    more = f" and {len(later) - GAPS_SHOWN} more later" if len(later) > GAPS_SHOWN else ""
+    text = f"; of {', '.join(later[:GAPS_SHOWN])}{more}" if later else ""
+    return f"records since {clock(first)}{text}: what was before is not recorded"
 
 
 def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:

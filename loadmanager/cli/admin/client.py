@@ -183,6 +183,8 @@ class AdminClient:
         self._opener = _opener(context, self._unix)
         self._addresses: dict[str, AddressesShown] = {}
         """brokerId → its addresses, once they were asked for."""
+        self.silent: dict[str, str] = {}
+        """brokerId → why it did not answer in time; each waits for a broker once."""
         self._trusted = trusted or Trusted(self.url, self._listed)
 
     @property

@@ -71,7 +71,8 @@ def _cycle(parts: list[_Recorded]) -> DecisionShown:
         for record in records
         if record.action == "skip"
     ]
-    event, record = max(parts, key=lambda part: part[0].times)
+    # That of a move, if there is one: `undo` finds the cycle by it.
+    event, record = max(parts, key=lambda part: (part[1].action == "unload", part[0].times))
     head = _head(event, record, "shed")
     if event.times > 1 and not unloads:
         head |= {"times": event.times, "first_at": event.ts}

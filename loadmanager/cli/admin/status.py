@@ -21,6 +21,7 @@ from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import (
     BrokerShown,
     BundlesShown,
@@ -72,7 +73,7 @@ def status(admin: AdminClient) -> Output:
             raise
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
-    lines = [str(down) for down in downtimes(admin, cluster.at - LATELY_MS)]
+    lines = [str(down) for down in downtimes(admin, cluster.at - DAY_MS)]
     lines += _status(cluster, decisions, throttled, late_after_ms(admin))
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))

@@ -17,6 +17,7 @@ from loadmanager.cli.admin.archives import (
     events_of,
     incomplete,
     now_ms,
+    records_since,
     series_of,
     since_option,
     until_option,
@@ -66,12 +67,14 @@ def history(
     """
     names, events, notes = [name], list[ArchivedEvent](), list[str]()
     missing: dict[str, str] = {}
+    begins: dict[str, int] = {}
     if "://" in name:
         names.append(_bundle_of(admin, name))
     for about in names:  # which grows
         answer = events_of(admin, (), about, since_ms=since, until_ms=until, limit=limit)
         events += answer.events
         missing |= answer.missing
+        begins |= answer.begins
         notes += [note for note in answer.notes if note not in notes]
         if about.count("_0x") and len(names) < PARENTS_MAX:
             names += sorted(_parents(answer.events) - set(names))
@@ -91,6 +94,10 @@ def history(
     parts: list[Shown] = [_lines(newest, down) or f"nothing is recorded of {name}"]
     load = _load(admin, names[1] if "://" in name else name, since, until)
     parts += [load] if load else []
+    if len(newest) == limit:
+        parts.append(f"the newest {limit} are shown: --limit shows more, --until earlier ones")
+    elif since is None:
+        parts.append(records_since(begins))
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)

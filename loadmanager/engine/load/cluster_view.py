@@ -21,6 +21,7 @@ from loadmanager.engine.load.reports import (
     BrokerLoadData,
     BundleData,
     LocalBrokerData,
+    PublishedClients,
     TopBundlesLoadData,
 )
 from loadmanager.engine.load.served import Served
@@ -106,6 +107,10 @@ class ClusterView:
         """brokerId → last report, in the modular manager."""
         self.load_data: dict[str, BrokerLoadData] = {}
         """brokerId → last report, in the extensible manager."""
+        self.clients: dict[str, PublishedClients] = {}
+        """brokerId → what it said last of its clients, in the extensible manager."""
+        self.clients_of_left: dict[str, PublishedClients] = {}
+        """brokerId → the same, when it left."""
         self.expected = Expected()
         self.bundle_data = BundleAverages(expected=self.expected)
         """Bundle → its averages."""

@@ -233,6 +233,16 @@ class BrokerLoadData(Json):
     reported_at: Count = 0
 
 
+class PublishedClients(Json):
+    """What a broker's load data says beside Pulsar's: the clients of those of its bundles that have
+    most of them. Every broker knows it of the others, so that any of them can lead and tell how
+    many clients wait when one is lost.
+    """
+
+    updated_at: Count = 0
+    bundle_clients: dict[str, Count] = msgspec.field(default_factory=dict)
+
+
 class TopBundle(Json):
     """One entry of a top-bundles report."""
 
@@ -248,6 +258,7 @@ class TopBundlesLoadData(Json):
 
 _BROKER_LOOKUP_DATA = msgspec.json.Decoder(BrokerLookupData)
 _BROKER_LOAD_DATA = msgspec.json.Decoder(BrokerLoadData)
+_PUBLISHED_CLIENTS = msgspec.json.Decoder(PublishedClients)
 _TOP_BUNDLES = msgspec.json.Decoder(TopBundlesLoadData)
 _LOCAL_BROKER_DATA = msgspec.json.Decoder(LocalBrokerData)
 _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
@@ -272,6 +283,13 @@ def decode_broker_load_data(value: bytes) -> BrokerLoadData:
     Raises `BadInputError` naming the malformed field.
     """
     return _decode(_BROKER_LOAD_DATA, value, "load report")
+
+
+def decode_published_clients(value: bytes) -> PublishedClients:
+    """The clients in a load report of the extensible manager; none in that of a broker that does
+    not say them. Raises `BadInputError` naming the malformed field.
+    """
+    return _decode(_PUBLISHED_CLIENTS, value, "load report")
 
 
 def decode_top_bundles(value: bytes) -> TopBundlesLoadData:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,14 @@ async def written(served: Served, index: int, *records: Any) -> None:
     before = archive.written
     archive.append(*records)
     await until(lambda: archive.written >= before + len(records), within_s=20)
+
+
+def recorded_in(folder: Path, runs: list[tuple[int, int, int]]) -> None:
+    """Have all archives of a folder say when they were written."""
+    for path in folder.rglob("*.sqlite"):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("DELETE FROM run")
+            db.executemany("INSERT INTO run(id, began, ended, dropped) VALUES(?, ?, ?, 0)", runs)
 
 
 async def test_each_broker_answers_for_its_own(tmp_path: Path) -> None:

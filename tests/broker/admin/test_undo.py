@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from broker.admin.serving import Answer, Served, serving
 from broker.admin.test_admin_access import secured
-from broker.admin.test_archive import in_folder
+from broker.admin.test_archive import a_decision, in_folder, written
 from broker.admin.test_audit import as_role, changes
 from clusters.running import eventually, until
 from kit.security.tokens import ADMIN, VALUES, token, verifier
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.kit.audit import change_id
+from loadmanager.kit.system.clock import SystemClock
 
 UNDO = "/loadmanager/v1/undo"
 NAMESPACE = "/admin/v2/namespaces/acme/orders"
@@ -310,6 +312,62 @@ async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         ):
             status, _ = await say(*words, *(["--yes"] if "--plan" in words else []))
             assert status == 2
+
+
+async def test_moves_of_earlier_terms(tmp_path: Path) -> None:
+    """A cycle by the id that an archive gives it, and a change whose leader is gone: bundles go
+    back that are where they were moved to; one that moved again since is said to be so.
+    """
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        await served.own(FIRST, at=1)
+        await served.own(SECOND, at=0)
+        back, there = served.broker_id(0), served.broker_id(1)
+        now, head = SystemClock().now_ms(), {"source": back}
+        moved = {"state": "done", "author": "cycle", "destination": there, "owner": there}
+        records = [
+            *(a_decision(now, "unload", bundle=each, **head) for each in (FIRST, SECOND)),
+            a_decision(now, "move", bundle=FIRST, move="0-1", **head, **moved),
+            a_decision(now, "move", bundle=SECOND, move="0-2", **head, **moved),
+        ]
+        other = structs.replace(records[-1], move="0-3", cycle=4)
+        of_term_0 = (structs.replace(each, epoch=0, cycle=3) for each in records)
+        await written(served, 1, *of_term_0, structs.replace(other, epoch=0))
+        path = "/loadmanager/v1/archive/events?kind=decision.unload"
+        number = (await served.get(path, at=1))["events"][0]["id"]
+        shown = await plan(served, f"0-a{number}")
+        assert [(step["of"], step["now"], step["then"]) for step in shown["steps"]] == [
+            (FIRST, there, back)
+        ]
+        (refused,) = shown["cannot"]
+        assert (refused["of"], refused["why"]) == (
+            SECOND,
+            f"it is at {back} now, and not at {there} any more",
+        )
+        assert (await undo(served, f"0-a{number}")).status == 200
+        await moved_to(served, FIRST, 0)
+        assert "no archive that answers" in await why_not(served, "0-a999")
+
+        ordered = await do(served, "POST", MOVES, {"bundle": FIRST, "destination": there})
+        archive = served.brokers[0].archive
+        assert archive is not None
+        kind = ["decision.move"]
+
+        async def is_archived() -> bool:
+            found = await archive.ask(lambda it: it.events(kind, FIRST, now, 2 * now, 9))
+            return len(found.events) == 2  # the undo's and this one
+
+        await eventually(is_archived, bool, within_s=30)
+        served.brokers[0].store.expire()
+        served.brokers[0].store.resume()
+
+        async def planned() -> dict[str, Any]:
+            answer = await served.ask("GET", f"{UNDO}?ids={ordered}", at=1)
+            return answer.body if answer.status == 200 else {}
+
+        shown = await eventually(planned, lambda it: bool(it.get("steps")), within_s=30)
+        assert [(step["of"], step["now"], step["then"]) for step in shown["steps"]] == [
+            (FIRST, there, back)
+        ]
 
 
 async def test_a_change_that_only_an_archive_has(tmp_path: Path) -> None:
