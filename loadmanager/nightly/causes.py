@@ -68,7 +68,7 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
         if busiest is None:
             return []
         bundles = [f"bundle {bundle}" for bundle in _busy_with(busiest["broker"], day)]
-        return [*bundles, f"overload {busiest['broker']}"]
+        return [*bundles, *(f"{what} {busiest['broker']}" for what in ("overload", "slow"))]
     if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
         return [
             f"outage {row['broker']} {row['ts']}"

@@ -48,6 +48,19 @@ def test_an_overload_after_a_crash_is_its_effect() -> None:
         assert len(causes.joined([crash, overload], day)) == cards
 
 
+def test_uneven_load_is_an_effect_of_the_busiest_brokers_slowness() -> None:
+    """What makes the busiest broker busy makes the load uneven."""
+    slow = Finding(importance=52, question="slow_brokers", title="b0 is slow", text="", advice="")
+    slow = replace(slow, explains=["slow b0"])
+    uneven = Finding(importance=35, question="imbalance", title="uneven", text="", advice="")
+    facts = SimpleNamespace(bundles=SimpleNamespace(to_pylist=list))
+    for busiest, cards in (("b0", 1), ("b1", 2)):
+        usage = [{"broker": busiest, "hours_over": 1.0, "mean": 0.5}]
+        answers = {"broker_usage": usage, "hot_bundles": []}
+        day = cast("Day", SimpleNamespace(answers=answers, facts=facts))
+        assert len(causes.joined([slow, uneven], day)) == cards
+
+
 def test_a_cause_that_nobody_can_look_up_costs_no_card() -> None:
     """The loads of bundles could not be summed up: that question says why."""
     busy = Finding(importance=70, question="broker_usage", title="b0 was busy", text="", advice="")
