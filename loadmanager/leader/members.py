@@ -226,7 +226,13 @@ class TermMembers:
         awaited = {name: Awaited(clients[name]) for name in sorted(names) if clients.get(name)}
         entry = _Entry(absence, sorted(names), awaited, session=departure.session)
         self._book[broker] = entry
-        self._record(absence, "left", how=absence.how)
+        self._record(absence, "left", how=absence.how, unheard_ms=self._unheard_ms(absence))
+
+    def _unheard_ms(self, absence: AbsentBroker) -> int | None:
+        """How long ago its last sign was, at most: another leader may have seen its end first."""
+        if absence.unheard_ms is None:
+            return None
+        return absence.unheard_ms + max(0, self.moves.term.clock.now_ms() - absence.left_at)
 
     async def _how(self, departure: Departure) -> HowLeft:
         path = paths.farewell(departure.broker)

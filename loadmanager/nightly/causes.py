@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loadmanager.nightly.day import Day, Finding, Row, clock, many
+from loadmanager.nightly.facts import BUCKET_MS
 
 MOST_OF_BROKER = 0.5
 """A bundle that carries so much of its broker's traffic is why that broker is busy."""
@@ -60,12 +61,14 @@ def _card(head: Finding, effects: Sequence[Finding]) -> Finding:
 def _more_causes(finding: Finding, day: Day) -> list[str]:
     """Causes that only a look at other tables tells."""
     if finding.question in ("broker_usage", "forecasts"):
-        return [f"bundle {bundle}" for bundle in _busy_with(finding.where, day)]
+        busy = [f"bundle {bundle}" for bundle in _busy_with(finding.where, day)]
+        return [*_fled_to(finding, day), *busy]
     if finding.question == "imbalance":
         busiest = max(day.answers.get("broker_usage", []), key=_busy, default=None)
-        return (
-            [f"bundle {bundle}" for bundle in _busy_with(busiest["broker"], day)] if busiest else []
-        )
+        if busiest is None:
+            return []
+        bundles = [f"bundle {bundle}" for bundle in _busy_with(busiest["broker"], day)]
+        return [*bundles, *(f"{what} {busiest['broker']}" for what in ("overload", "slow"))]
     if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
         return [
             f"outage {row['broker']} {row['ts']}"
@@ -73,6 +76,24 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
             if row["how"] in ("crash", "session lost") and 0 <= finding.at_ms - row["ts"] <= SOON_MS
         ]
     return []
+
+
+def _fled_to(finding: Finding, day: Day) -> list[str]:
+    """The lost or stopped brokers whose bundles a broker got just before it was overloaded."""
+    if finding.question != "broker_usage" or finding.at_ms is None:
+        return []
+    got = {
+        row["source"]: row["ts"]
+        for row in day.answers.get("moves", ())
+        if row["forced"]
+        and row["destination"] == finding.where
+        and -BUCKET_MS <= finding.at_ms - row["ts"] <= SOON_MS
+    }
+    return [
+        f"outage {row['broker']} {row['ts']}"
+        for row in day.answers.get("outages", ())
+        if row["broker"] in got and 0 <= got[row["broker"]] - row["ts"] <= SOON_MS
+    ]
 
 
 def _busy(row: Row) -> tuple[float, float, str]:

@@ -302,7 +302,9 @@ class Facts:
 
     @cached_property
     def terms(self) -> list[dict[str, Any]]:
-        """The leaders' terms that recorded a decision, with their last shedders."""
+        """The leaders' terms, by their decisions and by what leaders said as they began, with
+        their last shedders.
+        """
         others = ", ".join(f"'{name}'" for name in (*SPLITTERS, BREAKER, USAGE_MODEL))
         sheds = f"action IN ('unload', 'skip') AND strategy NOT IN ({others})"
         terms = self._rows(
@@ -311,7 +313,25 @@ class Facts:
             "count(*) FILTER (WHERE action = 'unload') AS unloads "
             f"FROM {good('decision')} GROUP BY epoch, broker"
         )
-        return sorted(terms, key=lambda row: (row["epoch"], row["ts"], row["broker"]))
+        decided = {(row["epoch"], row["broker"]): row for row in terms}
+        for begun in self.members:
+            if begun["event"] != "leads" or begun["epoch"] is None:
+                continue
+            row = decided.setdefault(
+                (begun["epoch"], begun["broker"]),
+                {"strategy": None, "unloads": 0, "last_ts": begun["ts"], **begun},
+            )
+            row["ts"] = min(row["ts"], begun["ts"])
+        return sorted(decided.values(), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
+
+    @cached_property
+    def members(self) -> list[dict[str, Any]]:
+        """What was recorded of brokers that left, and of leaders that began, in order of time."""
+        changes = self._rows(
+            "SELECT ts, broker, of, event, how, epoch, unheardMs AS unheard_ms "
+            f"FROM {good('member')} WHERE event IN ('left', 'leads') LIMIT {CHANGES_MAX}"
+        )
+        return sorted(changes, key=lambda row: (row["ts"], row["broker"], row["of"]))
 
     @property
     def shedder(self) -> str | None:

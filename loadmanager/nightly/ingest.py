@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 
 import pyarrow as pa
 
-from loadmanager.engine.history.records import KINDS, OwnershipStep
+from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.failures import first_line
@@ -23,7 +23,7 @@ from loadmanager.nightly import reading
 from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.drafts import DayDraft
 from loadmanager.nightly.engine import Engine, StoredTable
-from loadmanager.nightly.schema import numbers_of, required_of, schema_of
+from loadmanager.nightly.schema import KINDS, numbers_of, required_of, schema_of
 
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""

@@ -1,4 +1,4 @@
-"""Arrow schemas of the history's records, derived from `engine.history.records`: there is one
+"""Arrow schemas of the history's records, derived from those of `engine.history`: there is one
 definition of a record.
 """
 
@@ -12,10 +12,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from loadmanager.engine.history.records import KINDS
+from loadmanager.engine.history import records
+from loadmanager.engine.history.members import MEMBER_KINDS
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.kit.units import DAY_MS
 
+KINDS = {**records.KINDS, **MEMBER_KINDS}
+"""The kinds that a report is made from."""
 RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 LONG_MAX = 10**13
 """An upper bound of times in ms and of counts."""

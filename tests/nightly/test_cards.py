@@ -87,6 +87,37 @@ def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, 
     assert card.text.startswith(said)
 
 
+@pytest.mark.parametrize(("unheard_ms", "lasted_s"), [(None, 40.0), (5_500, 6.0)])
+def test_a_crash_begins_after_the_last_proof_of_the_session(
+    unheard_ms: int | None, lasted_s: float
+) -> None:
+    """The last sample is 40 s older than the new owner; the leader saw the session end 0.5 s before
+    that, on a clock that is 7 s ahead.
+    """
+    step = {"broker": "b0", "first_ts": 0, "samples": 6, "interval_ms": 360_000, "begun": None}
+    step |= {"pauses": [], "longest": {"begun": 0, "ts": 0}}
+    facts = SimpleNamespace(
+        brokers=[
+            {**step, "last_ts": 300_000},
+            {**step, "broker": "b1", "last_ts": 600_000},
+        ],
+        steps=[],
+        terms=[],
+        members=[
+            {"event": "left", "of": "b0", "broker": "b1", "ts": 346_500, "unheard_ms": unheard_ms}
+        ],
+    )
+    owners = [
+        Tenure(bundle="t/n/x", broker="b0", since_ms=0),
+        Tenure(bundle="t/n/x", broker="b1", since_ms=347_000),
+    ]
+    day: Any = SimpleNamespace(
+        facts=facts, owners={"t/n/x": owners}, corrections={"b1": 7_000.0}, start_ms=0
+    )
+    (row,) = outages.table(day)
+    assert (row["how"], row["unowned_s_max"]) == ("crash", lasted_s)
+
+
 @pytest.mark.parametrize("last_ts", [60_000, 61_180])
 def test_a_bundle_that_was_just_split_is_no_bundle_to_split(last_ts: int) -> None:
     """The commands of the namespace advisor name bundles that are there, although a record of the
@@ -355,6 +386,16 @@ def test_a_drain_is_nobodys_bad_move() -> None:
     assert moves.findings([_judged_move(author="drain", **bad)], day) == []
     (useless,) = moves.findings([_judged_move(author=None, **bad)], day)
     assert useless.title == "1 of 1 move did not help"
+
+
+def test_a_few_useless_moves_are_chance() -> None:
+    """Traffic changes while usage is compared: less than a fifth is no news."""
+    rows = [_judged_move() for _ in range(4)]
+    useless = _judged_move(worth_it=False, gain=-0.1)
+    assert [card.title for card in moves.findings([*rows, useless], _day_of_moves())] == [
+        "1 of 5 moves did not help"
+    ]
+    assert moves.findings([*rows, _judged_move(), useless], _day_of_moves()) == []
 
 
 def test_moves_tell_what_bundles_cost() -> None:

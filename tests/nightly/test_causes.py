@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import cast
 
@@ -27,6 +28,37 @@ def test_the_headline_is_a_finding() -> None:
     cards = causes.joined(found, cast("Day", SimpleNamespace(answers={})))
     assert [card.title for card in cards][-1] == "And 4 more like these: outages"
     assert causes.headline(cards, [], []).startswith("Not a good day: b0 crashed.")
+
+
+def test_an_overload_after_a_crash_is_its_effect() -> None:
+    """Of a broker that got bundles of the lost one, and soon: later overloads are their own."""
+    crash = Finding(importance=90, question="outages", title="b0 crashed", text="", advice="")
+    crash = replace(crash, explains=["outage b0 1000000"])
+    busy = Finding(importance=70, question="broker_usage", title="b1 was busy", text="", advice="")
+    after = {"source": "b0", "destination": "b1", "forced": True, "ts": 1_006_000}
+    answers = {
+        "outages": [{"broker": "b0", "ts": 1_000_000}],
+        "moves": [after],
+        "hot_bundles": [],
+    }
+    facts = SimpleNamespace(bundles=SimpleNamespace(to_pylist=list))
+    day = cast("Day", SimpleNamespace(answers=answers, facts=facts))
+    for at_ms, where, cards in ((1_200_000, "b1", 1), (9_000_000, "b1", 2), (1_200_000, "b2", 2)):
+        overload = replace(busy, at_ms=at_ms, where=where)
+        assert len(causes.joined([crash, overload], day)) == cards
+
+
+def test_uneven_load_is_an_effect_of_the_busiest_brokers_slowness() -> None:
+    """What makes the busiest broker busy makes the load uneven."""
+    slow = Finding(importance=52, question="slow_brokers", title="b0 is slow", text="", advice="")
+    slow = replace(slow, explains=["slow b0"])
+    uneven = Finding(importance=35, question="imbalance", title="uneven", text="", advice="")
+    facts = SimpleNamespace(bundles=SimpleNamespace(to_pylist=list))
+    for busiest, cards in (("b0", 1), ("b1", 2)):
+        usage = [{"broker": busiest, "hours_over": 1.0, "mean": 0.5}]
+        answers = {"broker_usage": usage, "hot_bundles": []}
+        day = cast("Day", SimpleNamespace(answers=answers, facts=facts))
+        assert len(causes.joined([slow, uneven], day)) == cards
 
 
 def test_a_cause_that_nobody_can_look_up_costs_no_card() -> None:

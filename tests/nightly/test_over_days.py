@@ -28,7 +28,7 @@ def day_of_rows(
     question: str, rows: Callable[[int], list[Row]], days_before: int, date: str = TODAY
 ) -> Day:
     """A day with `days_before` days before; `rows`: of a day, 0 is today."""
-    facts: Any = SimpleNamespace(terms=[])
+    facts: Any = SimpleNamespace(terms=[], brokers=[])
     start_ms = day_start_ms(date)
     before = {day_of(start_ms - number * DAY_MS): -number for number in range(1, days_before + 1)}
 
@@ -63,6 +63,9 @@ def hourly(
         (lambda day: 1.04**day, 6, False),  # a weekend may be all of it
         (lambda day: 1.01**day, 20, False),
         (lambda day: 2.0 if day > -4 else 1.0, 8, False),  # it doubled once
+        (lambda day: 1.04**day * (1.5 if day % 7 in (1, 2) else 1.0), 9, True),  # busy weekends
+        (lambda day: 1.04**day * (0.4 if day % 7 in (1, 2) else 1.0), 9, True),
+        (lambda day: 2.0 if day > -5 else 1.0, 9, False),  # it doubled on a weekend
         (lambda day: 0.3 if day % 7 in (1, 2) else 1.0, 12, False),  # it rests at weekends
         (lambda day: 1.0, 8, False),
     ],

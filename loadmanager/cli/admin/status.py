@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any, TypeVar
 
 import click
@@ -124,7 +125,8 @@ def _status(
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
     yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
     if cluster.headroom is not None:
-        yield headroom_text(cluster.headroom)
+        errors = [it.model_error for it in live if it.model_error is not None]
+        yield headroom_text(cluster.headroom, errors)
     late = [broker.broker for broker in live if (broker.report_age_ms or 0) > late_ms]
     if late:
         yield f"late with the report: {', '.join(late[:NAMED_MAX])}"
@@ -148,13 +150,17 @@ def _note(broker: BrokerShown) -> str:
     return f" ({broker.cordon.note})" if broker.cordon is not None and broker.cordon.note else ""
 
 
-def headroom_text(room: HeadroomShown) -> str:
-    """How much more the brokers could carry."""
+def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
+    """How much more the brokers could carry; `errors`: of the model of usage, for each broker."""
     below = f"{RESOURCES.get(room.resource, room.resource)} is below {room.below_percent:g}%"
     text = f"spread evenly, {below} up to {_times(room.times)} the traffic"
     if room.times_without_one < 1:
-        return f"{text}; it is not if the broker with most room is lost"
-    return f"{text}, {_times(room.times_without_one)} it if one broker is lost"
+        text += "; it is not if the broker with most room is lost"
+    else:
+        text += f", {_times(room.times_without_one)} it if one broker is lost"
+    if not errors:
+        return text
+    return f"{text} (the model of usage is {100 * fmean(errors):.1f} points off on the mean)"
 
 
 def _times(factor: float) -> str:

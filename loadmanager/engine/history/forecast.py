@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from loadmanager.engine.history.trend import line_through
+
 DAY, WEEK = 24, 168
 DAYS_MIN = 2
 """Days of history without which nothing is foretold."""
@@ -104,7 +106,7 @@ def growth_per_day(series: Sequence[float | None]) -> float:
 
 
 def _trend(days: Sequence[float | None]) -> float:
-    """The clear trend of a value a day, in its unit; 0 if there is none."""
+    """The clear trend of a value a day, in its unit; 0 if there is none: a step is none."""
     points = [(day, value) for day, value in enumerate(days) if value is not None]
     if len(points) < TREND_DAYS_MIN:
         return 0.0
@@ -115,7 +117,12 @@ def _trend(days: Sequence[float | None]) -> float:
     error = math.sqrt(rest / (len(points) - 2) / spread)
     at = len(points) - TREND_DAYS_MIN
     least = SIGNIFICANT[at] if at < len(SIGNIFICANT) else 1.96 + 2.6 / (len(points) - 2)
-    return slope if abs(slope) >= least * error else 0.0
+    if (
+        abs(slope) < least * error
+        or line_through(*zip(*points, strict=True), weekends=False).is_step
+    ):
+        return 0.0
+    return slope
 
 
 def _error(foretold: Sequence[float], came: Sequence[float | None]) -> float | None:

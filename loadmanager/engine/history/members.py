@@ -34,7 +34,7 @@ class MemberChange(Record, kw_only=True):
     same_process: bool | None = None
     """Of `back`: false if it was restarted."""
     clients: int | None = None
-    """Of `clients`, as all that follow: those that its bundles had, as it had last published."""
+    """Of `clients`, as the next three: those that its bundles had, as it had last published."""
     clients_back: int | None = None
     """Those of them that were served again."""
     clients_waited_ms: float | None = None
@@ -42,8 +42,8 @@ class MemberChange(Record, kw_only=True):
     clients_waited_mean_ms: float | None = None
     """The same for all of these, on the mean."""
     unheard_ms: int | None = None
-    """They may have waited for so much longer: the session of a lost broker ends so long after its
-    last sign.
+    """Of `clients`: they may have waited for so much longer, because the session of a lost broker
+    ends so long after its last sign. Of `left`: its last sign was at most so long ago.
     """
     epoch: int | None = None
     """Of `leads`: its term."""

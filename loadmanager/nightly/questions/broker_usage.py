@@ -142,5 +142,5 @@ def _finding(row: Any, day: Day) -> Finding:
         where=row.broker,
         plot="usage",
         commands=commands,
-        causes=[f"slow {row.broker}", f"broker {row.broker}"],
+        causes=[f"slow {row.broker}", f"broker {row.broker}", f"overload {row.broker}"],
     )

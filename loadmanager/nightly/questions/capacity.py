@@ -23,7 +23,10 @@ COLUMNS: Columns = {
     "brokers": (WHOLE, "most brokers in an hour of the last of these days"),
     "peak": (NUMBER, "the highest peak of the last seven days, in fully used brokers"),
     "growth_per_day": (NUMBER, "of the peaks, in brokers a day; 0: no clear trend"),
-    "full_in_days": (NUMBER, "until every broker reaches the overload threshold at the peak"),
+    "full_in_days": (
+        NUMBER,
+        "until every broker reaches the overload threshold at the peak; 0: today",
+    ),
     "full_at_ts": (WHOLE, "that day"),
     "brokers_needed": (WHOLE, "for the next 30 days with a fifth below the threshold at the peak"),
 }
@@ -59,6 +62,8 @@ def table(day: Day) -> list[Row]:
     if need is None:
         return []
     full = need.full_in_days
+    if full == 0 and (daily[-1] or 0.0) < there * limit:
+        full = None  # it was so once in these days, not today
     return [
         {
             "days": len(whole),

@@ -120,6 +120,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             where=row.name,
             plot="usage",
             commands=["loadmanager admin dry-run"],
+            causes=[f"slow {row.name}", f"overload {row.name}"],
         )
         for row in rows
         if row.kind == "broker" and row.peak_tomorrow > limit

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import correlation, fmean, linear_regression
+from statistics import fmean
 from typing import Any
 
+from loadmanager.engine.history.trend import DailyLine, line_through
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.day import (
     NUMBER,
@@ -26,14 +27,15 @@ NAME = "growth"
 ABOUT = (
     "Which namespaces grow a little every day? A line through the logarithms of the daily means of "
     "up to 28 days: what grows by at least 2 % a day, at such a pace that the line explains four "
-    "fifths of what the days differ by. Less than eight days, a weekend among them, tell nothing; "
-    "neither does a namespace with less than a hundredth of all traffic."
+    "fifths of what the days differ by, weekends apart, and more than one step would. Less than "
+    "eight days, a weekend among them, tell nothing; neither does a namespace with less than a "
+    "hundredth of all traffic."
 )
 COLUMNS: Columns = {
     "namespace": (TEXT, "the namespace"),
     "days": (WHOLE, "days of history"),
     "growth_per_day": (NUMBER, "growth from day to day, as a fraction"),
-    "fit": (NUMBER, "the part of the days' differences that the line explains"),
+    "fit": (NUMBER, "the part of the days' differences, weekends apart, that the line explains"),
     "first": (NUMBER, "mean bytes/s in and out on the first of these days"),
     "last": (NUMBER, "the same on this day"),
     "doubled_in_days": (NUMBER, "until it is twice as much, at this pace"),
@@ -42,7 +44,6 @@ DAYS_MIN = 8
 """A whole week, and a day to compare with the same one a week before."""
 HOURS_MIN = 12
 GROWTH_MIN, FIT_MIN, SHARE_MIN = 0.02, 0.8, 0.01
-"""A single step explains three quarters of the differences at most."""
 
 
 def table(day: Day) -> list[Row]:
@@ -62,25 +63,24 @@ def table(day: Day) -> list[Row]:
             if len(values) >= HOURS_MIN and (mean := fmean(values)) > 0
         }
         if today in means and len(means) >= DAYS_MIN and means[today] >= SHARE_MIN * everything:
-            row = _row(name, means)
-            if row["growth_per_day"] >= GROWTH_MIN and row["fit"] >= FIT_MIN:
+            line = line_through(
+                list(means), [math.log(mean) for mean in means.values()], weekends=True
+            )
+            row = _row(name, means, line)
+            if row["growth_per_day"] >= GROWTH_MIN and line.fit >= FIT_MIN and not line.is_step:
                 rows.append(row)
     return sorted(rows, key=lambda row: (-row["growth_per_day"] * row["last"], row["namespace"]))
 
 
-def _row(name: str, means: dict[int, float]) -> Row:
-    numbers, logs = list(means), [math.log(mean) for mean in means.values()]
-    flat = max(logs) == min(logs)
-    slope = 0.0 if flat else linear_regression(numbers, logs).slope
-    growth = math.expm1(slope)
+def _row(name: str, means: dict[int, float], line: DailyLine) -> Row:
     return {
         "namespace": name,
         "days": len(means),
-        "growth_per_day": growth,
-        "fit": 0.0 if flat else correlation(numbers, logs) ** 2,
-        "first": means[numbers[0]],
-        "last": means[numbers[-1]],
-        "doubled_in_days": math.log(2) / slope if slope > 0 else None,
+        "growth_per_day": math.expm1(line.slope),
+        "fit": line.fit,
+        "first": means[min(means)],
+        "last": means[max(means)],
+        "doubled_in_days": math.log(2) / line.slope if line.slope > 0 else None,
     }
 
 

@@ -14,11 +14,11 @@ from loadmanager.nightly.day import TEXT, WHOLE, YES_NO, Columns, Day, Finding, 
 
 NAME = "leaders"
 ABOUT = (
-    "Who led when? A term is there from its first decision on; a leader that decided nothing is "
-    "not. A change is in order if the leader before had stopped in order."
+    "Who led when? A term is there from its beginning on, or from its first decision if no record "
+    "tells that. A change is in order if the leader before had stopped in order."
 )
 COLUMNS: Columns = {
-    "ts": (WHOLE, "when the term recorded its first decision"),
+    "ts": (WHOLE, "when the term began"),
     "epoch": (WHOLE, "the term"),
     "broker": (TEXT, "the leader"),
     "last_ts": (WHOLE, "its last decision of the day"),

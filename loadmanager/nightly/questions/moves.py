@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
-from loadmanager.engine.history.tenures import Handover, changes, pause_ms
+from loadmanager.engine.history.tenures import Handover, Tenure, changes, pause_ms
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
@@ -40,8 +40,9 @@ ABOUT = (
     "What did each move do? A move belongs to the cycle of the leader that ordered it by the life "
     "of the bundle that it ended. It was worth it when its source and its destination came nearer "
     "to each other, by more than a point and a twentieth of their distance. Moves off brokers that "
-    "stopped, were drained or were lost, and moves that others than a cycle ordered, are not "
-    "judged; moves of one broker within a quarter of an hour share what came of it."
+    "stopped, were drained or were lost, moves that others than a cycle ordered, and moves beside "
+    "bundles of a broker that stopped or was lost are not judged; moves of one broker within a "
+    "quarter of an hour share what came of it."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "when the destination had the bundle, by its clock, corrected"),
@@ -70,6 +71,8 @@ COLUMNS: Columns = {
 STEPS = 2
 """Time steps compared before and after a move."""
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
+USELESS_SHARE = 0.2
+"""A smaller part of a day's moves that did not help is chance: traffic changes meanwhile."""
 LONG_PAUSE_MS = 1000
 LOST = "its broker was lost"
 CHOSEN = ("cycle", "plan", "goal")
@@ -95,13 +98,17 @@ def table(day: Day) -> list[Row]:
             ts = round(acquired - day.corrections.get(change.after.broker, 0.0))
             handovers.append((change, ts))
     busy = _busy(handovers)
+    upset = _busy([each for each in handovers if _forced(each[0].before)])
     rows = [
         _row(change, ts, day) | orders.of(change) | _verdict(change, ts, usages, busy)
         for change, ts in handovers
     ]
     for row in rows:
-        if row["author"] not in (None, Author.CYCLE.value):
-            row["worth_it"] = None  # it was to be, whatever it did to the balance
+        sides = (row["source"], row["destination"])
+        if row["author"] not in (None, Author.CYCLE.value) or any(
+            _within(upset.get(broker, ()), row["ts"]) for broker in sides
+        ):
+            row["worth_it"] = None  # whatever it did to the balance
     return sorted(rows, key=lambda row: (row["ts"], row["bundle"]))
 
 
@@ -150,7 +157,7 @@ def _row(change: Handover, ts: int, day: Day) -> Row:
         "destination": change.after.broker,
         "reason": LOST if lost else before.reason,
         "cause": LifeCause.LOSS.value if lost else before.cause,
-        "forced": before.stopped or before.lost,
+        "forced": _forced(before),
         "pause_ms": None if before.lost else pause_ms(change, day.corrections),
     }
 
@@ -164,7 +171,7 @@ def _verdict(change: Handover, ts: int, usages: _Usages, busy: dict[str, list[in
     gap_before, gap_after = source[0] - destination[0], source[1] - destination[1]
     gain = (abs(gap_before) - abs(gap_after)) / 2
     row |= {"gap_before": gap_before, "gap_after": gap_after, "gain": gain}
-    if not (change.before.stopped or change.before.lost):
+    if not _forced(change.before):
         row["worth_it"] = gain > max(GAIN_MIN, GAIN_SHARE_MIN * abs(gap_before) / 2)
     if _alone(change, ts, busy):
         row["took"] = (source[0] - source[1] + destination[1] - destination[0]) / 2
@@ -173,11 +180,18 @@ def _verdict(change: Handover, ts: int, usages: _Usages, busy: dict[str, list[in
 
 def _alone(change: Handover, ts: int, busy: dict[str, list[int]]) -> bool:
     """Whether no other bundle came to or left its brokers while their usage was compared."""
-    step, reach = step_of(ts), STEPS * BUCKET_MS
-    return all(
-        sum(abs(other - step) <= reach for other in busy[broker]) == 1
-        for broker in (change.before.broker, change.after.broker)
-    )
+    sides = (change.before.broker, change.after.broker)
+    return all(_within(busy[broker], ts) == 1 for broker in sides)
+
+
+def _within(steps: Sequence[int], ts: int) -> int:
+    """How many of these are among the five minutes that are compared."""
+    return sum(abs(step - step_of(ts)) <= STEPS * BUCKET_MS for step in steps)
+
+
+def _forced(tenure: Tenure) -> bool:
+    """Whether nobody chose its end."""
+    return tenure.stopped or tenure.lost
 
 
 class _Orders:
@@ -238,7 +252,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     judged = [row for row in rows if row.worth_it is not None and _chosen(row)]
     useless = [row for row in judged if not row.worth_it]
     findings = []
-    if useless:
+    if useless and len(useless) >= USELESS_SHARE * len(judged):
         worst = min(useless, key=lambda row: (row.gain, row.ts, row.bundle))
         worse = sum(row.gain < -GAIN_MIN for row in useless)
         became = f"; after {worse} of them they were farther" if worse else ""

@@ -102,7 +102,9 @@ def _of_namespaces(since: str, day: Day, days: int, last: int = 24) -> list[Row]
     if not before:
         return []
     rows = _changes(since, "namespace", *(_throughputs(loads) for loads in (before, now)))
-    if since == LATE:  # of a whole day, that began with the old ones, it would be a mean
+    if since == LATE or (since == WEEK and _rests(day) != _rests(day, 1)):
+        # of a whole day, that began with the old ones, it would be a mean; and from a weekend on
+        # only the week before says what rate is usual
         names = {row["name"] for row in rows}
         rows += [
             _change(since, "namespace", name, before[name].throughput, now[name].throughput)
@@ -183,12 +185,22 @@ def _change(since: str, kind: str, name: str, was: float, is_: float) -> Row:
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Namespaces that changed since the day before, if that is not usual of this day of the week:
     a card for those whose messages are larger, one for each that grew to much of all traffic, and
-    one for all others. These not from a workday to a weekend or back where no week before tells
-    what is usual.
+    one for all others. None from a workday to a weekend or back where no week before tells what is
+    usual.
     """
-    namespaces = [row for row in rows if row.kind == "namespace" and row.since in (YESTERDAY, LATE)]
+    of_namespaces = [row for row in rows if row.kind == "namespace"]
+    namespaces = [row for row in of_namespaces if row.since in (YESTERDAY, LATE)]
     sizes = [row for row in namespaces if _other_size(*_loads(row))]
-    changes = [row for row in namespaces if row not in sizes and not row.usual and _factor(row)]
+    if not sizes and _rests(day) != _rests(day, 1):
+        sizes = [row for row in of_namespaces if row.since == WEEK and _new_size(row, day)]
+    other_size = {row.name for row in sizes}
+    changes = [
+        row
+        for row in namespaces
+        if row.name not in other_size
+        and _factor(row)
+        and not (row.usual or (row.usual is None and _rests(day) != _rests(day, 1)))
+    ]
     everything = (
         sum(row["value"] for row in day.answer("hourly") if row["kind"] == "namespace") / 24
     )
@@ -198,11 +210,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         if row.throughput_now > row.throughput_before
         and row.throughput_now >= ALONE_SHARE * everything
     ][:ALONE_MAX]
-    others = [
-        row
-        for row in changes
-        if row not in alone and not (row.usual is None and _rests(day) != _rests(day, 1))
-    ]
+    others = [row for row in changes if row not in alone]
     cards = [_grew(row, day) for row in alone]
     return cards + ([_larger(sizes)] if sizes else []) + ([_several(others)] if others else [])
 
@@ -219,6 +227,17 @@ def _loads(row: Any) -> tuple[_Load, _Load]:
     )
 
 
+def _new_size(row: Any, day: Day) -> bool:
+    """Whether the messages are of another size than a week before, at the same rate, and than the
+    day before.
+    """
+    before, now = (loads.get(row.name, _Load()) for loads in _namespaces(day, 1, LATE_HOURS))
+    if not _other_size(*_loads(row)) or min(*before, *now) <= 0:
+        return False
+    size_ = now.throughput / now.rate * before.rate / before.throughput
+    return max(size_, 1 / size_) >= LARGER
+
+
 def _factor(row: Any) -> bool:
     return bool(row.factor is None or row.factor >= FACTOR or row.factor <= 1 / FACTOR)
 
@@ -230,11 +249,13 @@ def _traffic(row: Any) -> str:
 
 def _grew(row: Any, day: Day) -> Finding:
     """A card for a namespace that carries much, and much more than the day before."""
-    begun_ms = _begun_ms(row.name, day)
+    begun_ms, until_ms = _much_more(row.name, day)
     much = (
         "is new" if row.factor is None else f"had {row.factor:.1f} times the day before's traffic"
     )
     since = "" if begun_ms is None else f", since {clock(begun_ms)}"
+    if begun_ms is not None and until_ms is not None:
+        since = f", from {clock(begun_ms)} to {clock(until_ms)}"
     rate = ""
     if row.rate_before:
         rate = f" It sent {row.rate_now / row.rate_before:.1f} times as many messages."
@@ -251,35 +272,58 @@ def _grew(row: Any, day: Day) -> Finding:
         advice="Ask whose traffic that is. A limit keeps it from hurting its neighbours.",
         numbers={"factor": row.factor, "throughput": row.throughput_now},
         at_ms=begun_ms,
+        until_ms=until_ms,
         where=row.name,
         plot="bundles",
         commands=command("loadmanager admin topics list", row.name)
         + command("loadmanager admin limits set", row.name, " publishRate --messages 1000"),
-        explains=[f"growth of {row.name}", *(f"bundle {bundle}" for bundle in bundles)],
+        explains=[
+            f"growth of {row.name}",
+            *(f"bundle {bundle}" for bundle in bundles),
+            *(f"overload {broker}" for broker in _overloaded(row.name, begun_ms, until_ms, day)),
+        ],
     )
 
 
-def _begun_ms(name: str, day: Day) -> int | None:
-    """The first hour from which on a namespace had twice what it had a day before."""
+def _overloaded(name: str, begun_ms: int | None, until_ms: int | None, day: Day) -> list[str]:
+    """The brokers with bundles of a namespace that were first overloaded in a time."""
+    brokers = {
+        row["broker"]
+        for row in day.answers.get("broker_usage", ())
+        if begun_ms is not None
+        and row["over_from_ts"] is not None
+        and begun_ms <= row["over_from_ts"] < (until_ms or day.end_ms)
+    }
+    owners = day.facts.bundles.to_pylist() if brokers else []
+    return sorted(
+        brokers & {row["broker"] for row in owners if namespace_of(row["bundle"]) == name}
+    )
+
+
+def _much_more(name: str, day: Day) -> tuple[int | None, int | None]:
+    """When a namespace had twice what it had a day before, hour after hour, for the last time; the
+    end is None if that lasts.
+    """
     before = {
         row["hour_ts"] // HOUR_MS + 24: row["value"]
         for row in day.past("hourly", days=1, only=True)
         if (row["kind"], row["name"]) == ("namespace", name)
     }
     begun_ms: int | None = None
+    until_ms: int | None = None
     for row in day.answer("hourly"):
         if (row["kind"], row["name"]) == ("namespace", name):
             was = before.get(row["hour_ts"] // HOUR_MS, 0.0)
             if row["value"] < FACTOR * was:
-                begun_ms = None
-            elif begun_ms is None:
-                begun_ms = row["hour_ts"]
-    return begun_ms
+                until_ms = row["hour_ts"] if until_ms is None else until_ms
+            elif begun_ms is None or until_ms is not None:
+                begun_ms, until_ms = row["hour_ts"], None
+    return begun_ms, until_ms if begun_ms is not None else None
 
 
 def _larger(rows: Sequence[Any]) -> Finding:
     """A card for namespaces whose messages are of another size, at the same rate."""
-    texts, worst = [], rows[0]
+    texts, worst, since = [], rows[0], WEEK if rows[0].since == WEEK else YESTERDAY
     for row in rows:
         before, now = ((each.throughput / each.rate) for each in _loads(row))
         texts.append(f"{row.name}: {size(before)} → {size(now)} a message ({_traffic(row)})")
@@ -290,8 +334,8 @@ def _larger(rows: Sequence[Any]) -> Finding:
     return Finding(
         importance=31,
         question=NAME,
-        title=f"Messages of {listed([row.name for row in rows])} are {way} than the day before",
-        text=f"{listed(texts, 5)}. The rate of messages stayed as it was.",
+        title=f"Messages of {listed([row.name for row in rows])} are {way} than {since}",
+        text=f"{listed(texts, 5)}. The rate of messages is as it was then.",
         advice="Ask who deployed a producer: compression or another format of its messages would "
         "change this.",
         numbers={"namespaces": len(rows), "factor": over(now, before)},

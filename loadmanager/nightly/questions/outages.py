@@ -43,7 +43,7 @@ COLUMNS: Columns = {
     "unowned_s_min": (NUMBER, "the shortest time that one of them had no owner, in s"),
     "unowned_s_max": (
         NUMBER,
-        "the longest such time, in s; after a crash from the broker's last record, so at most",
+        "the longest such time, in s; after a crash from the broker's last sign, so at most",
     ),
     "bundle_minutes": (NUMBER, "these times of all of them together"),
     "never_owned": (WHOLE, "of these, bundles that got no owner any more that day"),
@@ -105,8 +105,9 @@ def _until_its_last(
 
 
 def _signs(day: Day) -> dict[str, list[int]]:
-    """Broker → when it recorded a step of a bundle or a decision, in order. Without the loss of a
-    bundle, which a broker that was paused finds out later.
+    """Broker → when it recorded a step of a bundle or a decision, and when its session was last
+    proven before it was lost, in order. Without the loss of a bundle, which a broker that was
+    paused finds out later.
     """
     signs: dict[str, list[int]] = {}
     for step in day.facts.steps:
@@ -114,6 +115,10 @@ def _signs(day: Day) -> dict[str, list[int]]:
             signs.setdefault(step.broker, []).append(step.ts)
     for term in day.facts.terms:
         signs.setdefault(term["broker"], []).append(term["last_ts"])
+    for left in day.facts.members:
+        if left["event"] == "left" and left["unheard_ms"] is not None:
+            ahead = day.corrections.get(left["of"], 0.0) - day.corrections.get(left["broker"], 0.0)
+            signs.setdefault(left["of"], []).append(round(left["ts"] - left["unheard_ms"] + ahead))
     return {broker: sorted(times) for broker, times in signs.items()}
 
 
@@ -349,7 +354,7 @@ def _finding(row: Any, day: Day) -> Finding:
         never = f"; {row.never_owned:,} of them got no owner any more" if row.never_owned else ""
         without = f"{named}{lasted}{never}."
         if row.how == "crash" and row.unowned_s_max:
-            without += " That is from its last record on, so it may have been less."
+            without += " That is from its last sign on, so it may have been less."
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(
         importance=importance + 10 * row.bundle_minutes / (row.bundle_minutes + 10)

@@ -130,6 +130,9 @@ async def test_clients_of_a_lost_broker() -> None:
         changes = [it for it in served.brokers[0].history.records if isinstance(it, MemberChange)]
         (told,) = [it for it in changes if it.event == "clients"]
         assert (told.clients, told.clients_back) == (2, 2)
+        (left,) = [it for it in changes if it.event == "left"]
+        assert left.unheard_ms is not None
+        assert left.unheard_ms >= 60_000
         assert told.clients_waited_ms == entry["clientsWaitedMs"]
 
 
