@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmanager.engine.load import class_costs
 from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
-from loadmanager.engine.load.class_costs import Costs
+from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.usage_line import usage_line
 from loadmanager.lab import from_moves
@@ -271,7 +271,7 @@ def _class_costs(
         used[rows] = np.maximum(shown.usage[here] - beside, 0.0) * shown.cores[rows]
         carried = traffic.at(look, classes)
         expected = np.where(used > 0, slope * carried.totals(carried.bytes_s), 0.0)
-        costs = class_costs.learn(Costs(costs), carried, used, expected)
+        costs = class_costs.learn(BundleCosts(costs), carried, used, expected)
     return costs
 
 

@@ -47,7 +47,7 @@ def told_apart(costs: Array) -> dict[int, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class BundleCosts:
     """What the CPU of a byte/s costs, as a multiple of the mean."""
 
     of_classes: Array
@@ -68,7 +68,7 @@ class Costs:
         return float(self.of_classes[cost_class_of(bundle)]) * self.moved.get(bundle, 1.0)
 
 
-def learn(costs: Costs, traffic: Traffic, used: Array, expected: Array) -> Array:
+def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array) -> Array:
     """The costs of all classes, relative to the mean, after some brokers reported.
 
     `traffic`: what these brokers carry; `used`: their CPU; `expected`: what it would be with costs
@@ -87,7 +87,7 @@ def learn(costs: Costs, traffic: Traffic, used: Array, expected: Array) -> Array
     return np.clip(learned, 1 / COST_MAX, COST_MAX)
 
 
-def dearness(costs: Costs, traffic: Traffic) -> Array:
+def dearness(costs: BundleCosts, traffic: Traffic) -> Array:
     """What the traffic of each broker costs, relative to the mean; 1 for a broker without any."""
     plain = traffic.totals(traffic.bytes_s)
     weighted = traffic.totals(traffic.bytes_s * costs.of(traffic))

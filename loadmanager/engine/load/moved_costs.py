@@ -51,8 +51,8 @@ class MovedBundle(NamedTuple):
     @property
     def says_nothing(self) -> bool:
         """Whether nothing more is learned of it, and it costs what others do."""
-        seen = min(self.left, self.came)
-        return seen > WATCHED and 1 / ALIKE < self.times < ALIKE
+        reports = min(self.left, self.came)
+        return reports > WATCHED and 1 / ALIKE < self.times < ALIKE
 
 
 Moved = Mapping[str, MovedBundle]
@@ -116,15 +116,15 @@ def attribute(
     surprise, tells = surprises.shown, surprises.tells
     lost, sides = np.zeros(len(surprise), np.bool_), []
     for bundle, move in moved.items():
-        for broker, seen, sign in (
+        for broker, reports, sign in (
             (move.source, move.left, -1),
             (move.destination, move.came, 1),
         ):
             row = row_of.get(broker)
-            if row is None or not 0 < seen <= WATCHED:
+            if row is None or not 0 < reports <= WATCHED:
                 continue
             lost[row] |= sign < 0
-            if tells[row] and seen > SETTLES and (expected := adds(bundle, row)) > 0:
+            if tells[row] and reports > SETTLES and (expected := adds(bundle, row)) > 0:
                 sides.append((bundle, row, sign, expected))
     if not sides:
         return Attribution(moved, differs, np.zeros(len(surprise)), lost)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from loadmanager.engine.load import class_costs, moved_costs
 from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.bundle_traffic import Traffic
-from loadmanager.engine.load.class_costs import Costs
+from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
 from loadmanager.engine.load.headroom import Headroom, headroom
 from loadmanager.engine.load.moved_costs import Attribution, MovedBundle, Surprises
@@ -175,7 +175,7 @@ class UsageModel:
     """A broker's limit relative to the mean, of the resource that the cluster uses most."""
     of_bytes: tuple[Array, Array]
     """`base` and `per_byte` of the resources that are used, for bytes/s as each broker has them."""
-    costs: Costs
+    costs: BundleCosts
     """What the CPU of each bundle's traffic costs, relative to the mean."""
     carried: Array
     """What the brokers carry as each resource counts it, in bytes/s of mean cost."""
@@ -273,12 +273,12 @@ class _Fit:
             },
         )
 
-    def _costs(self, of_classes: Array) -> Costs:
+    def _costs(self, of_classes: Array) -> BundleCosts:
         moved = {
             bundle: move.times for bundle, move in self.moves.moved.items() if move.times != 1.0
         }
         by_row = self.averages.by_row(moved, 1.0) if moved else None
-        return Costs(of_classes, moved, by_row)
+        return BundleCosts(of_classes, moved, by_row)
 
     def _remembered(self) -> Array:
         before, row_of = self.before.brokers, self.columns.row_of

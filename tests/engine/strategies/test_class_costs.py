@@ -10,7 +10,7 @@ import pytest
 
 from loadmanager.engine.load import class_costs
 from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
-from loadmanager.engine.load.class_costs import Costs
+from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -37,16 +37,16 @@ def test_costs_are_found(seed: int) -> None:
     true = np.ones(COST_CLASSES)
     true[:8] = rng.lognormal(0, 1, 8)
     plain = here.totals(here.bytes_s)
-    mean = (plain * class_costs.dearness(Costs(true), here)).sum() / plain.sum()
-    used = plain * class_costs.dearness(Costs(true), here)
+    mean = (plain * class_costs.dearness(BundleCosts(true), here)).sum() / plain.sum()
+    used = plain * class_costs.dearness(BundleCosts(true), here)
     costs = np.ones(COST_CLASSES)
     for _ in range(100):
         noisy = used * rng.normal(1, 0.04, len(used))
-        costs = class_costs.learn(Costs(costs), here, noisy, mean * plain)
+        costs = class_costs.learn(BundleCosts(costs), here, noisy, mean * plain)
 
     def unexplained(costs: Array) -> float:
         return float(
-            np.abs(mean * plain * class_costs.dearness(Costs(costs), here) / used - 1).mean()
+            np.abs(mean * plain * class_costs.dearness(BundleCosts(costs), here) / used - 1).mean()
         )
 
     assert unexplained(costs) < unexplained(np.ones(COST_CLASSES)) / 2.5
@@ -59,7 +59,7 @@ def test_a_lying_sensor_teaches_little() -> None:
     plain = here.totals(here.bytes_s)
     used = plain.copy()
     used[0] *= 10
-    costs = class_costs.learn(Costs(np.ones(COST_CLASSES)), here, used, plain)
+    costs = class_costs.learn(BundleCosts(np.ones(COST_CLASSES)), here, used, plain)
     assert costs.max() < 2**class_costs.LEARNED
     assert np.median(costs[:8]) < 1.05
 
@@ -71,9 +71,11 @@ def test_brokers_of_which_nothing_is_expected_do_not_count() -> None:
     expected[1] = 0.0
     first = Traffic(here.bytes_s[:10], here.cost_classes[:10], here.counts[:1])
     both = class_costs.learn(
-        Costs(np.ones(COST_CLASSES)), here, 1.5 * here.totals(here.bytes_s), expected
+        BundleCosts(np.ones(COST_CLASSES)), here, 1.5 * here.totals(here.bytes_s), expected
     )
-    alone = class_costs.learn(Costs(np.ones(COST_CLASSES)), first, 1.5 * expected[:1], expected[:1])
+    alone = class_costs.learn(
+        BundleCosts(np.ones(COST_CLASSES)), first, 1.5 * expected[:1], expected[:1]
+    )
     assert np.array_equal(both, alone)
 
 
@@ -82,7 +84,7 @@ def test_what_was_learned_fades() -> None:
     costs = np.full(COST_CLASSES, 2.0)
     here = traffic(np.random.default_rng(1), brokers=2, each=10, classes=4)
     plain = here.totals(here.bytes_s)
-    faded = class_costs.learn(Costs(costs), here, 2 * plain, plain)
+    faded = class_costs.learn(BundleCosts(costs), here, 2 * plain, plain)
     assert (faded < 2).all()
     assert (faded > 1.98).all()
 
