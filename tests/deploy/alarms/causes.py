@@ -141,25 +141,28 @@ def paused_broker(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def damaged_segment(scene: Scene) -> Iterator[None]:
-    """A byte of a stored topic has changed when a consumer reads it. The brokers ended in peace, so
-    that no journal has the message once more.
+    """A byte of a stored topic has changed when a consumer reads it. The brokers have started anew
+    since it was written, so that no journal has the message once more, and no memory.
     """
     fleet, name = scene.fleet, topic("damaged")
     before = set(fleet.disk.rglob("*.log"))
     with fleet.sending(name, 500, 0.005):
         wait_for(lambda: _grown(fleet.disk, before), "the topic is stored")
     (path,) = _grown(fleet.disk, before)[:1]
+    writers = fleet.writers()
     for index in range(fleet.count):
         fleet.terminate(index)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 255
-    path.write_bytes(data)
     for index in range(fleet.count):
         fleet.start(index, wait=False)
     for index in range(fleet.count):
         fleet.wait_until_ready(index)
-    # Past the first scrapes, from which a counter is known.
-    wait_for(lambda: scene.alerts.has_value("count(up == 1) >= 3"), "they are scraped")
+    wait_for(lambda: not fleet.writers() & writers, "their journals were read", 60)
+    # An increase is known from the first scrape on.
+    shown = f"count(loadmanager_storage_damaged_total) == {fleet.count}"
+    wait_for(lambda: scene.alerts.has_value(shown), "they are scraped", 60)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
     with fleet.reading(name):
         yield
 

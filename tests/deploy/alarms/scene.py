@@ -22,6 +22,8 @@ from deploy.alarms.quicker import Alerts
 from ports import free_ports
 from steer.fake_pulsar import FakePulsar, a_pulsar
 
+from loadmanager.broker.storage.writers import WRITERS
+
 ROOT = Path(__file__).parents[3]
 SESSION_S = 5.0
 STRAY = 3
@@ -67,6 +69,10 @@ class Harmed(Fleet):
     def history(self, index: int) -> Path:
         """On the small disk, too."""
         return self.disk / f"history-{index}"
+
+    def writers(self) -> set[Path]:
+        """The locks of folders with journals."""
+        return set((self.disk / "topics" / WRITERS).glob("*/lock"))
 
     def restarted(self, index: int, **own: str) -> None:
         """Restart a broker with these settings of its own."""
