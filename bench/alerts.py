@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from deploy.alarms.causes import CAUSES, WITHOUT
+from deploy.alarms.causes import CAUSES
 from deploy.alarms.quicker import FACTOR, RULES
 from deploy.alarms.running import Result, all_causes, quiet
 
@@ -49,8 +49,6 @@ def main(argv: list[str]) -> int:
         folder = args.keep or Path(temporary)
         chosen = [cause for cause in CAUSES if names & set(cause.alerts)]
         good = _print(all_causes(chosen, folder))
-        for name in sorted(names & WITHOUT.keys()):
-            print(f"{name:32} {'-':>6} {'-':>9}  none: {WITHOUT[name]}")
         if CALM in names:
             good &= _calm(folder / CALM)
     return int(not good)

@@ -1,7 +1,8 @@
 """A broker as `loadmanager broker` starts it, which reveals its state to tests.
 
 `python -m system.broker_process FILE broker …`: on SIGUSR1 it writes a JSON object with the names
-of its tasks and the routes of its admin API to FILE. Nothing else of the broker changes.
+of its tasks and the routes of its admin API to FILE; on SIGUSR2 it gets a bug, by which it fails at
+whatever its present clients ask next. Nothing else of the broker changes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any
 
 from aiohttp import web
 
+from loadmanager.broker.protocol.connection import Connection
 from loadmanager.cli import main
+
+BUG: Any = "no handler"
 
 
 def _inside() -> dict[str, Any]:
@@ -35,6 +39,13 @@ def _inside() -> dict[str, Any]:
     }
 
 
+def _plant_bug(*_: object) -> None:
+    gc.unfreeze()
+    for connection in [found for found in gc.get_objects() if isinstance(found, Connection)]:
+        connection._handlers = dict.fromkeys(connection._handlers, BUG)
+    gc.freeze()
+
+
 def _run(file: Path, arguments: list[str]) -> int:
     def answer(*_: object) -> None:
         half = file.with_suffix(".half")
@@ -42,6 +53,7 @@ def _run(file: Path, arguments: list[str]) -> int:
         half.rename(file)
 
     signal.signal(signal.SIGUSR1, answer)
+    signal.signal(signal.SIGUSR2, _plant_bug)
     return main(arguments)
 
 

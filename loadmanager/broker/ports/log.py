@@ -59,6 +59,11 @@ class LogRecord:
 class Storage(Protocol):
     """Keeps logs, each known by a number. All methods are called on the event loop."""
 
+    lost: int
+    """Stored messages, and files of them, that readers could not read, even after `mend`: they
+    count them here.
+    """
+
     @property
     def writer(self) -> str:
         """The name under which this process opens runs, which no other process has or had."""

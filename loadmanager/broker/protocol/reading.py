@@ -98,6 +98,7 @@ class EntryReader:
                 problem=problem,
             )
             self._log.quarantine(entry_id)
+            self._storage.lost += 1
         return entry
 
     async def _read(self, entry_id: int) -> tuple[Entry | None, str]:
@@ -140,6 +141,7 @@ class EntryReader:
         log.error(event, topic=str(self._topic), run=segment.run, first=first, last=end - 1)
         for entry_id in range(max(first, self._log.first_id), end):
             self._log.quarantine(entry_id)
+        self._storage.lost += 1
 
     async def tail_start(self, entry_id: int) -> bytes | None:
         """At least `TAIL_START_BYTES` of an entry's tail, or all of it; None if there is none, or

@@ -109,14 +109,17 @@ class LogFiles:
         """
         self._unindexed: dict[int, Sequence[SegmentIndex]] = {}
         """The same, of openings that are recorded."""
+        self.lost = 0
         self.commits = self.committed_bytes = 0
         self.commit_s = self.sync_s = 0.0
         """Seconds that commits took in their thread, and of those, to make them durable."""
 
     @property
     def damaged(self) -> int:
-        """Damaged parts found in segments and journals since start, torn ends left out."""
-        return self._earlier.damaged + self._others.damaged
+        """Damaged parts found in segments and journals since start, by openings and by readers;
+        torn ends are left out.
+        """
+        return self._earlier.damaged + self._others.damaged + self.lost
 
     @property
     def writer(self) -> str:

@@ -22,7 +22,10 @@ COMMIT_S = counter("loadmanager_storage_commit_seconds", "Time of these writes i
 SYNC_S = counter(
     "loadmanager_storage_sync_seconds", "Part of the commits' time: until they were durable"
 )
-DAMAGED = counter("loadmanager_storage_damaged", "Damaged parts of segments that were read")
+DAMAGED = counter(
+    "loadmanager_storage_damaged",
+    "Damaged parts of stored topics that were read, and their files that were gone",
+)
 BROKERS = "brokers"
 """The folder of files that brokers keep locked."""
 FLUSH_S = 1.0

@@ -131,7 +131,9 @@ async def test_a_storage_in_which_no_topic_can_be_opened_is_trouble() -> None:
 
 @pytest.mark.asyncio
 async def test_backlogs_larger_than_the_cache_are_read_in_order() -> None:
-    """A consumer gets what the cache lacks from the segments, and a damaged message is left out."""
+    """A consumer gets what the cache lacks from the segments; a damaged message is left out, and
+    counted.
+    """
     files = SharedFiles()
     broker = Slow(files, segment_entries_max=30)
     broker.server.serving.storing._cache.limit_bytes = 500  # type: ignore[union-attr]
@@ -152,6 +154,7 @@ async def test_backlogs_larger_than_the_cache_are_read_in_order() -> None:
     await broker.settle()
     got = [f.command.message.message_id.entryId for f in wire.frames if f.command.type == MESSAGE]
     assert got == [number for number in range(100) if number != 29]
+    assert broker.storage.damaged == 1
 
 
 @pytest.mark.asyncio
@@ -427,3 +430,4 @@ async def test_a_file_that_is_gone_costs_its_messages_only() -> None:
         await broker.settle()
     assert reader.count(MESSAGE) == 4
     assert [line["first"] for line in logs if "is gone" in line["event"]] == [2]
+    assert broker.storage.damaged == 1

@@ -22,6 +22,8 @@ from deploy.alarms.quicker import Alerts
 from ports import free_ports
 from steer.fake_pulsar import FakePulsar, a_pulsar
 
+from loadmanager.broker.storage.writers import WRITERS
+
 ROOT = Path(__file__).parents[3]
 SESSION_S = 5.0
 STRAY = 3
@@ -30,7 +32,8 @@ DISK = "200m"
 """Each broker reserves some megabytes for its topics."""
 LOOKUPS = 60
 """So many topics hit all but few bundles."""
-PIPELINED = 20_000
+REQUEST = b"GET /admin/v2/brokers/version HTTP/1.1\r\nHost: x\r\n"
+REQUESTS = (REQUEST + b"\r\n") * 20_000 + REQUEST + b"Connection: close\r\n\r\n"
 VALUES = {
     "loadManagerExpectedBrokers": "3",
     "exposeBundlesMetricsInPrometheus": "true",
@@ -67,6 +70,10 @@ class Harmed(Fleet):
         """On the small disk, too."""
         return self.disk / f"history-{index}"
 
+    def writers(self) -> set[Path]:
+        """The locks of folders with journals."""
+        return set((self.disk / "topics" / WRITERS).glob("*/lock"))
+
     def restarted(self, index: int, **own: str) -> None:
         """Restart a broker with these settings of its own."""
         self.own[index] = own
@@ -75,14 +82,13 @@ class Harmed(Fleet):
 
     def admin(self, *words: str) -> None:
         """An operator's command, by a broker that answers."""
-        command = [sys.executable, "-m", "loadmanager", "admin", *words]
-        done = subprocess.run(
-            [*command, "--url", f"http://{self.broker_id(0)}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = order(f"http://{self.broker_id(0)}", *words)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def plant_bug(self) -> None:
+        """Have each broker fail at whatever its present clients ask next."""
+        for index in range(self.count):
+            self.signal(index, signal.SIGUSR2)
 
     def write(self, path: str, data: bytes | None) -> None:
         """Write a node, as somebody who does not know what belongs there; None: delete it."""
@@ -164,6 +170,12 @@ class Harmed(Fleet):
             self.request(index, "GET", path)
 
 
+def order(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """An operator's command."""
+    command = [sys.executable, "-m", "loadmanager", "admin", *words, "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @contextlib.contextmanager
 def again(work: Callable[[], None], pause_s: float, threads: int = 1) -> Iterator[None]:
     """Somebody does this again and again."""
@@ -192,12 +204,11 @@ def knock(address: tuple[str, int]) -> None:
 
 def flood(address: tuple[str, int]) -> None:
     """Ask a broker many times at once by one connection, and read the answers."""
-    one = "GET /admin/v2/brokers/version HTTP/1.1\r\nHost: x\r\n"
-    words = f"{one}\r\n" * PIPELINED + f"{one}Connection: close\r\n\r\n"
+    answers = bytearray(1 << 20)
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as connection:
-        connection.sendall(words.encode())
-        while connection.recv(1 << 20):
-            time.sleep(0.05)  # many answers at a time: the broker shall be busy, not this
+        connection.sendall(REQUESTS)
+        while connection.recv_into(answers):
+            time.sleep(0.2)  # many answers at a time: the broker shall be busy, not this
 
 
 def topic(name: str) -> str:
@@ -209,7 +220,7 @@ class Daemon:
     """`loadmanager fleet` beside a fake Pulsar."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._socket = folder, folder / "api.sock"
         folder.mkdir()
         self.port = free_ports(1)
         self._loop = asyncio.new_event_loop()
@@ -244,7 +255,7 @@ class Daemon:
         command = [sys.executable, "-m", "loadmanager", "fleet", "--pulsar", self.pulsar.url()]
         command += ["--mode", "act", "--listen", f"127.0.0.1:{self.port}"]
         command += ["--data-dir", str(self._folder / "data"), "--set", "readIntervalSeconds=2"]
-        command += ["--set", "policiesIntervalSeconds=4"]
+        command += ["--set", "policiesIntervalSeconds=4", "--set", f"apiSocket={self._socket}"]
         with (self._folder / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
         wait_for(self._answers, "the daemon answers", 120)
@@ -259,6 +270,10 @@ class Daemon:
         """kill -9."""
         self._process.kill()
         self._process.wait()
+
+    def admin(self, *words: str) -> None:
+        """An operator's command, whatever comes of it."""
+        order(f"unix:{self._socket}", *words)
 
     def do(self, work: Callable[[FakePulsar], object]) -> None:
         """Change Pulsar, in its thread."""
