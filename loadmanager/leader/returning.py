@@ -156,7 +156,10 @@ def published_clients(
     """Bundle → its clients, of those that a broker owned and had published."""
     clients = {} if published is None else dict(published.bundle_clients)
     if report is not None:
-        clients |= clients_of_bundles(report.last_stats)
+        clients |= {
+            bundle: int(each.producer_count + each.consumer_count)
+            for bundle, each in report.last_stats.items()
+        }
     return {bundle: int(count) for bundle, count in clients.items() if bundle in owned}
 
 

@@ -18,6 +18,7 @@ import msgspec
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
+    PublishedClients,
     TopBundlesLoadData,
     decode_broker_load_data,
     decode_published_clients,
@@ -44,6 +45,8 @@ from loadmanager.member.reporter import Reporter, percent_change
 
 TOP_BUNDLES_MAX = 1_000
 """At most so many bundles are published, whatever is configured: a node holds 1 MB."""
+CLIENTS_LEAST = 10
+"""If fewer come or go, no load data is published for them alone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +86,10 @@ class LoadPublisher:
         new = self._published_in != now_in
         clients = clients_of_bundles(report.last_stats)
         count = sum(clients.values())
-        if new or self._due(data) or self._is_much(percent_change(self._clients, count)):
+        more = abs(count - self._clients) >= CLIENTS_LEAST and self._is_much(
+            percent_change(self._clients, count)
+        )
+        if new or more or self._due(data):
             data.reported_at = self.base.clock.now_ms()
             path = f"{paths.LOAD_DATA}/{self.base.broker_id}"
             published = msgspec.to_builtins(data) | {"bundleClients": clients}
@@ -196,7 +202,8 @@ class LoadStore:
             _check(data)
             data.updated_at = min(data.updated_at, self._clock.now_ms())
             self._view.observe(broker_id, data, self._clock.now_ms())
-            self._view.clients[broker_id] = decode_published_clients(node.value)
+            self._view.clients[broker_id] = _clients(node.value)
+            self._view.clients_of_left.pop(broker_id, None)
             for listener in self.listeners:
                 listener(broker_id, data)
             return
@@ -228,6 +235,14 @@ class LoadStore:
                 check_bundles(bundle.bundle_name for bundle in top.top_bundles_load_data)
                 published[broker] = top
         self._view.observe_top_bundles(published)
+
+
+def _clients(value: bytes) -> PublishedClients:
+    """The clients in a load report; none where they cannot be read: the rest of it counts."""
+    try:
+        return decode_published_clients(value)
+    except BadInputError:
+        return PublishedClients()
 
 
 def _check(data: BrokerLoadData) -> None:

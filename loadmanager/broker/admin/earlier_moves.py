@@ -17,7 +17,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.history.archive_reader import ArchiveReader
 from loadmanager.kit.units import DAY_MS
-from loadmanager.leader.http.archive import EVENTS_MAX, ROOT
+from loadmanager.leader.http.archive import EVENTS_MAX, ROOT, TIME_MAX
 from loadmanager.leader.moves_back import moves_noted
 from loadmanager.leader.undo_documents import EarlierMoves
 
@@ -91,7 +91,7 @@ class MovesOfAll:
     async def _ask(self, parts: _Parts, kind: str, since_ms: int, until_ms: int | None) -> None:
         archive = self._use.archive
         assert archive is not None
-        until = 2**52 if until_ms is None else until_ms
+        until = TIME_MAX if until_ms is None else min(until_ms, TIME_MAX)
 
         def read(reader: ArchiveReader) -> ArchivedEvents:
             return reader.events([kind], None, since_ms, until, EVENTS_MAX)

@@ -25,6 +25,8 @@ up to this number tell what the bundle costs.
 """
 TIMES_MAX = 20.0
 """A bundle costs at most so many times what others of its namespace do, or this part of it."""
+USED_LEAST = 1e-6
+"""A bundle that is expected to use less tells nothing."""
 STEP_MAX = 2.0
 """One report changes it by at most so many times."""
 ALIKE = 1.05
@@ -71,12 +73,20 @@ def reported(moved: Moved, has: Mapping[str, Collection[str]]) -> Moved:
     """After some brokers reported: `has` is broker → its bundles."""
     after = {}
     for bundle, move in moved.items():
-        left = move.source in has and bundle not in has[move.source]
-        came = move.destination in has and bundle in has[move.destination]
-        after[bundle] = move._replace(
-            left=min(move.left + left, WATCHED + 1), came=min(move.came + came, WATCHED + 1)
-        )
+        left, came = move.left, move.came
+        if move.source in has:
+            left = _counted(left, there=bundle not in has[move.source])
+        if move.destination in has:
+            came = _counted(came, there=bundle in has[move.destination])
+        after[bundle] = move._replace(left=left, came=came)
     return after
+
+
+def _counted(reports: int, *, there: bool) -> int:
+    """One report more; the last one, if the bundle has gone on, or has come back, meanwhile."""
+    if there:
+        return min(reports + 1, WATCHED + 1)
+    return WATCHED + 1 if reports else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,8 @@ class Attribution:
     """By how much bundles of a namespace differ."""
     part: Array
     """The part of each broker's surprise that is due to them: `[broker]`."""
+    of_left: Array
+    """The part of it that is due to bundles that left: `[broker]`."""
     lost: NDArray[np.bool_]
     """Brokers that lost bundles a moment ago: `[broker]`."""
 
@@ -124,13 +136,13 @@ def attribute(
             if row is None or not 0 < reports <= WATCHED:
                 continue
             lost[row] |= sign < 0
-            if tells[row] and reports > SETTLES and (expected := adds(bundle, row)) > 0:
+            if tells[row] and reports > SETTLES and (expected := adds(bundle, row)) > USED_LEAST:
                 sides.append((bundle, row, sign, expected))
     if not sides:
-        return Attribution(moved, differs, np.zeros(len(surprise)), lost)
-    squares = np.bincount(
-        [row for _, row, _, _ in sides], [each**2 for *_, each in sides], len(surprise)
-    )
+        return Attribution(moved, differs, np.zeros(len(surprise)), np.zeros(len(surprise)), lost)
+    rows = [row for _, row, _, _ in sides]
+    squares = np.bincount(rows, [each**2 for *_, each in sides], len(surprise))
+    gone = np.bincount(rows, [each**2 * (sign < 0) for _, _, sign, each in sides], len(surprise))
     noise = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST) ** 2
     part = differs**2 * squares / (differs**2 * squares + noise)
     after = dict(moved)
@@ -144,7 +156,8 @@ def attribute(
     weight = squares[at] / (squares[at] + noise[at])
     square = differs**2 + DIFFERS_GAIN * float((weight * (shown - differs**2)).sum())
     differs = min(max(square, DIFFERS_MIN**2), DIFFERS_MAX**2) ** 0.5
-    return Attribution(after, round(differs, 6), part, lost)
+    of_left = np.divide(part * gone, squares, out=np.zeros_like(part), where=squares > 0)
+    return Attribution(after, round(differs, 6), part, of_left, lost)
 
 
 def sane(moved: Moved) -> Moved:

@@ -251,6 +251,7 @@ class _Fit:
             self._moved(),
             before.differs,
             np.zeros(len(usages[CPU])),
+            np.zeros(len(usages[CPU])),
             np.zeros(len(usages[CPU]), np.bool_),
         )
         self.costs = self._costs(class_costs.in_columns(before.costs))
@@ -260,16 +261,18 @@ class _Fit:
         moved = self.before.moved
         if not moved or not self.new.any():
             return moved
-        names, row_of = set(), self.columns.row_of
-        for move in moved.values():
-            names |= {move.source, move.destination}
-        reports = self.columns.reports
+        watched: dict[str, list[str]] = {}
+        for bundle, move in moved.items():
+            if min(move.left, move.came) <= moved_costs.WATCHED:
+                for name in (move.source, move.destination):
+                    watched.setdefault(name, []).append(bundle)
+        reports, row_of = self.columns.reports, self.columns.row_of
         return moved_costs.reported(
             moved,
             {
-                name: frozenset(reports[name].bundles)
-                for name in names & row_of.keys()
-                if self.new[row_of[name]]
+                name: set(bundles).intersection(reports[name].bundles)
+                for name, bundles in watched.items()
+                if name in row_of and self.new[row_of[name]]
             },
         )
 
@@ -445,7 +448,7 @@ class _Fit:
         believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
         gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
         due = self.moves.part
-        gain = np.where(self.moves.lost & believed, np.maximum(gain, due), gain * (1 - due))
+        gain = np.where(believed, gain * (1 - due) + self.moves.of_left, 0.0)
         costly = cost * traffic
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
