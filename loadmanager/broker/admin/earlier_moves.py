@@ -24,6 +24,8 @@ from loadmanager.leader.undo_documents import EarlierMoves
 MOVE, UNLOAD = "decision.move", "decision.unload"
 WITHIN_MS = DAY_MS
 """A move that a change ordered ended at most this long after it."""
+BEFORE_MS = 600_000
+"""Or so long before it, at most: a change is recorded when its request is answered."""
 _ARCHIVED = re.compile(r"(\d{1,12})-a(\d{1,12})")
 
 
@@ -64,7 +66,7 @@ class MovesOfAll:
             await self._ask(parts, UNLOAD, 0, None)
         elif ordered_moves:
             first, last = min(ts for ts, _ in ordered_moves), max(ts for ts, _ in ordered_moves)
-            await self._ask(parts, MOVE, first, last + WITHIN_MS)
+            await self._ask(parts, MOVE, max(first - BEFORE_MS, 0), last + WITHIN_MS)
         records = [(event, _decision(event)) for event in parts.events]
         moves = [(event, record) for event, record in records if record.action == "move"]
         answer.by_move = {record.move or "": _move(event, record) for event, record in moves}

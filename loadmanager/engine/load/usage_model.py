@@ -448,7 +448,9 @@ class _Fit:
         believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
         gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
         due = self.moves.part
-        gain = np.where(self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due))
+        gain = np.where(
+            self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due)
+        )
         costly = cost * traffic
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
