@@ -81,7 +81,7 @@ async def test_a_part_that_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixt
             assert status == 1
             assert cut in err
             assert "did not answer" in err
-            assert len(knocks) == 3  # each command waited for it once
+            assert 3 <= len(knocks) <= 6  # each command waited for it once, or twice
 
 
 async def test_a_broker_without_the_metadata_store_answers(tmp_path: Path) -> None:
