@@ -49,6 +49,10 @@ PROBE_S = 5.0
 """How long a port is asked whether it speaks TLS."""
 WITHIN_SHARE = 0.8
 """Of the time that an answer may take, what the broker that is asked gives another one."""
+PASSES_WITHIN_S = 0.5
+"""Who asks whether requests are passed on waits so long for the other broker, which may be cut off:
+that it did not answer is said by a broker that passes them on.
+"""
 UNREACHED = (502, 504)
 """Statuses of a broker that could not ask another one."""
 ADVICE = {
@@ -225,7 +229,8 @@ class AdminClient:
         passing = self._passes_on
         with passing.asking:  # of several threads, one
             if passing.value is None:
-                url, headers = f"{self.url}{VERSION}", self._to_broker(broker_id)
+                url = f"{self.url}{VERSION}"
+                headers = self._to_broker(broker_id) | {WITHIN: f"{PASSES_WITHIN_S}"}
                 try:
                     passing.value = self._once("GET", url, None, headers, _passed_on)
                 except _RedirectedError:
