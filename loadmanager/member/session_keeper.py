@@ -79,6 +79,7 @@ class SessionKeeper:
                 self._fenced = False
                 self._tell_proven()
                 self._end_without_lease()
+                self._ownership.give_up_interrupted()
                 await sleep(left_s)
                 continue
             if self._ended_s is None:

@@ -129,7 +129,7 @@ MANY_METHODS = {
     "member/ownership/locks.py:Locks": 15,  # the calls of `Claims`, with locks
     "member/namespaces.py:Namespaces": 21,  # the records of tenants and namespaces
     # the life of a bundle, in one table of transitions
-    "member/ownership/ownership.py:Ownership": 15,
+    "member/ownership/ownership.py:Ownership": 16,
     # the calls of `Claims`, and the orders in records
     "member/ownership/state_records.py:StateRecords": 19,
 }

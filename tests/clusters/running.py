@@ -104,7 +104,8 @@ class Running:
         storage: Storage | None = None,
     ) -> None:
         self.address = address
-        self.store: MemoryStore = cluster.tree.session(timeout_s=60)
+        session_s = float(values.get("metadataStoreSessionTimeoutMillis", 60_000)) / 1000
+        self.store: MemoryStore = cluster.tree.session(timeout_s=session_s)
         self.sampler = FixedSampler(cpu_percent)
         with_archive = "loadManagerHistoryDirectory" in values
         self.clock = WallClock() if with_archive else AheadClock()

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from clusters.members import NS, a_fleet
-from clusters.running import Cluster, Running, an_address, until
+from clusters.running import Cluster, Running, an_address, eventually, until
 from structlog.testing import capture_logs
 
 from loadmanager.broker.hosting import hosting_samples
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import BrokerService
+from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError
@@ -151,6 +152,27 @@ async def test_a_bundle_that_nobody_can_open_is_tried_again_and_again() -> None:
         for broker in cluster.brokers:
             broker.parts.hosting.how = "well"
         assert await served_after(cluster, [topic]) < 2
+
+
+@pytest.mark.parametrize("values", [{}, EXTENSIBLE], ids=["modular", "extensible"])
+async def test_an_opening_that_lost_its_lease_is_given_up(values: dict[str, str]) -> None:
+    """The session lives, and owns the bundle; nobody waits for what is opened there no more."""
+    values = {**values, "metadataStoreSessionTimeoutMillis": "10000"}
+    async with a_cluster_of(values, BrokerServer, partial(Unable, "hangs")) as cluster:
+        other, unable = cluster.brokers
+        bundle_of, ownership = unable.use.namespaces.bundle_of, unable.parts.member.ownership
+        (topic, *_) = [topic for topic in TOPICS if await bundle_of(topic) == BUNDLE]
+        opening = asyncio.ensure_future(ownership.acquire(BUNDLE, "test"))
+        await until(lambda: ownership.state(BUNDLE) is BundleState.OPENING)
+        unable.store.suspend()
+        await until(lambda: ownership.state(BUNDLE) is BundleState.FREE, within_s=20)
+        unable.store.resume()
+        await eventually(
+            lambda: other.parts.member.ownership.owner(BUNDLE), lambda who: who is None
+        )
+        assert await served_after(cluster, [topic]) < 5
+        assert not opening.done()
+        opening.cancel()
 
 
 @pytest.mark.parametrize("extensible", [(), (0, 1)], ids=["modular", "extensible"])

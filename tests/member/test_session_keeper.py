@@ -24,7 +24,10 @@ class Broker:
         self.events: list[str] = []
         self.failures = 0
         hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
-        ownership: Any = SimpleNamespace(lose_all=lambda _reason: self.events.append("lost") or [])
+        ownership: Any = SimpleNamespace(
+            lose_all=lambda _reason: self.events.append("lost") or [],
+            give_up_interrupted=lambda: None,
+        )
         self.session_keeper = SessionKeeper(
             store=store,
             hosting=hosting,
@@ -132,6 +135,7 @@ class SelfFenced(Broker):
             settled=lambda: {"b": 7, "other": 8},
             lose_all=self._lose_all,
             verify_all=lambda: self.events.append("verified"),
+            give_up_interrupted=lambda: None,
         )
 
     def _fence_unproven(self, lives: dict[str, int]) -> set[str]:

@@ -36,7 +36,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import NamespaceName
-from loadmanager.kit.tasks import for_each, sleep
+from loadmanager.kit.tasks import for_each, retrying, sleep
 from loadmanager.member.base import Base
 from loadmanager.member.hooks import HookLimits
 from loadmanager.member.namespaces import Namespaces
@@ -47,6 +47,7 @@ from loadmanager.member.ownership.replacing import Reopening, SplitTransaction
 from loadmanager.member.ports.hosting import Hosting
 
 CLOSE_TIMEOUT_S = 60.0
+GIVEN_UP_AT_ONCE = 16
 RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
 OPEN_TIMEOUT_S = HookLimits().open_s
 """How long a destination may take to open a bundle."""
@@ -97,6 +98,8 @@ class Ownership:
         `OperationalError` to put it off. None: bundles stay open.
         """
         self._acquiring: dict[str, asyncio.Future[None]] = {}
+        self._interrupted: set[str] = set()
+        """Bundles that were being opened when all lives ended."""
         self._resyncs = 0
         self.accepting = True
         """False once this broker is stopping: it acquires no more bundles."""
@@ -251,11 +254,31 @@ class Ownership:
         lost = [bundle for bundle in self.owned() if bundle not in settled]
         for life in self._lives.all():
             if life.bundle not in settled:
+                if life.state is BundleState.OPENING:
+                    self._interrupted.add(life.bundle)
                 life.cause = LifeCause.LOSS
                 self._lives.become(life, BundleState.FREE, reason)
         if not settled:
             self._claims.forget_all()
         return lost
+
+    def give_up_interrupted(self) -> None:
+        """The lease is held: give up what was being opened when it ended, if that is still claimed.
+
+        Such a claim may say that it is being opened; then others wait for that.
+        """
+        interrupted, self._interrupted = sorted(self._interrupted), set()
+        if interrupted:
+            self._base.scope.spawn(self._give_up(interrupted), "give-up-interrupted")
+
+    async def _give_up(self, bundles: list[str]) -> None:
+        async def give_up(bundle: str) -> None:
+            step = partial(
+                self._release_idle, bundle, "its opening was interrupted", LifeCause.LOSS
+            )
+            await retrying(step, f"give up {bundle}", first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
+
+        await for_each(bundles, give_up, GIVEN_UP_AT_ONCE, "give-up")
 
     def settled(self) -> dict[str, int]:
         """See `Lives.settled`; of this session."""
