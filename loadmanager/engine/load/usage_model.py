@@ -247,6 +247,10 @@ class _Fit:
         self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
         self.first = np.isnan(self.state[UPDATED])
         self.bytes_s = columns.throughputs
+        self.total = float(self.bytes_s.sum())
+        self.level = before.level or self.total
+        below = self.level >= 1 and self.total < DIP * self.level
+        self.dip = self.total / self.level if below else None
         self.moves = Attribution(
             self._moved(),
             before.differs,
@@ -257,9 +261,11 @@ class _Fit:
         self.costs = self._costs(class_costs.in_columns(before.costs))
 
     def _moved(self) -> moved_costs.Moved:
-        """The moves whose bundles are watched, after the reports that are new."""
+        """The moves whose bundles are watched, after the reports that are new; those of a dip say
+        nothing, and are not counted.
+        """
         moved = self.before.moved
-        if not moved or not self.new.any():
+        if not moved or not self.new.any() or self.dip is not None:
             return moved
         watched: dict[str, list[str]] = {}
         for bundle, move in moved.items():
@@ -296,11 +302,8 @@ class _Fit:
         return np.array(usable, np.float64).reshape(-1, FIGURES).T.copy()
 
     def made(self, *, learning: bool) -> UsageModel:
-        columns, before = self.columns, self.before
+        columns, before, level = self.columns, self.before, self.level
         rows = np.flatnonzero(self.new)
-        total = float(self.bytes_s.sum())
-        level = before.level or total
-        dip = total / level if level >= 1 and total < DIP * level else None
         self._begin()
         last = self.averages.last_of_all(
             {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)}
@@ -312,7 +315,7 @@ class _Fit:
         dearness[rows] = class_costs.dearness(self.costs, last)
         traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
-        if learning and dip is None:
+        if learning and self.dip is None:
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = _cost(learned)
@@ -321,12 +324,12 @@ class _Fit:
             self._learn_classes(rows, last, cost, settled, _idle(learned))
         if learning:
             if len(rows):
-                level += DIP_GAIN * (total - level)
+                level += DIP_GAIN * (self.total - level)
             self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
             self.state[LIMIT] = self.limits[CPU]
             self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
             self.state = self.state.round(DIGITS)
-        return self._model(learned, dearness, level, dip)
+        return self._model(learned, dearness, level)
 
     def _begin(self) -> None:
         """What is assumed of a broker that is not known."""
@@ -517,9 +520,7 @@ class _Fit:
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
             self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
 
-    def _model(
-        self, learned: Learned, dearness: Array, level: float, dip: float | None
-    ) -> UsageModel:
+    def _model(self, learned: Learned, dearness: Array, level: float) -> UsageModel:
         state, columns = self.state, self.columns
         idle, cost = _idle(learned), _cost(learned)
         trusted = self.sensed & (state[DOUBT] < MISTRUSTED)
@@ -566,7 +567,7 @@ class _Fit:
             costs=self.costs,
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
-            dip=dip,
+            dip=self.dip,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:

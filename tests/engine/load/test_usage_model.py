@@ -268,6 +268,20 @@ def test_nothing_is_learned_while_the_clients_are_away() -> None:
     assert cluster.minute().dip is None
 
 
+def test_a_dip_ends_no_watch_of_a_move() -> None:
+    """Its reports say nothing of what a bundle costs: those after it do."""
+    cluster = even()
+    cluster.minutes(10)
+    moves = [("t/gone/0x00000000_0x00000010", "b1:8080", "b0:8080")]
+    cluster.learned = cluster.learned.and_ordered(moves)
+    for _ in range(3):
+        assert cluster.minute(0.1).dip is not None
+    assert [move.left for move in cluster.learned.moved.values()] == [0]
+    while cluster.minute().dip is not None:
+        pass
+    assert [move.left for move in cluster.learned.moved.values()] == [1]
+
+
 def test_a_dip_that_lasts_is_the_usual_traffic() -> None:
     """Within ten minutes."""
     cluster = even()
