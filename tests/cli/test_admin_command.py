@@ -611,7 +611,7 @@ async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("moves", "pause", "10m", "--note", "look"))[0] == 0
         assert "paused until " in (await shell.run("moves", "list"))[1]
         await shell.run("drain", served.broker_id(1), "--no-wait")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await shell.json("moves", "list"))["waiting"] == 0:
                 await asyncio.sleep(0.05)
         assert "left, moves are paused" in (await shell.run("brokers", "list"))[1]

@@ -44,8 +44,10 @@ from loadmanager.leader.ports.peers import Peers
 from loadmanager.leader.present_leader import LoadManagement
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.testing.cluster import LoopTime
+from loadmanager.testing.virtual_time import VirtualLoop
 
 NS = NamespaceName("public", "default")
+PATIENCE_S = 60.0
 FAST = {
     "loadBalancerReportUpdateMinIntervalMillis": "50",
     "statsUpdateFrequencyInSecs": "3600",
@@ -376,9 +378,15 @@ def an_address(index: int) -> BrokerAddress:
     return BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
 
 
+def _patience_s(within_s: float) -> float:
+    """On virtual time, this; by a real clock a slow machine has a minute at least."""
+    virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    return within_s if virtual else max(within_s, PATIENCE_S)
+
+
 async def until(condition: Callable[[], bool], within_s: float = 5) -> None:
     """Wait for what another task brings about."""
-    async with asyncio.timeout(within_s):
+    async with asyncio.timeout(_patience_s(within_s)):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -389,7 +397,7 @@ async def eventually(
     """Read until the answer is as wanted; the answer."""
     found: Any = None
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(_patience_s(within_s)):
             while not wanted(found := await read()):
                 await asyncio.sleep(0.01)
             return found

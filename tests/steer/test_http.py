@@ -105,7 +105,7 @@ async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
             await planned(session, url)  # it listens
         host, port = url.removeprefix("http://").split(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
-        async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+        async with aiohttp.ClientSession() as session, asyncio.timeout(60):
             async with session.get(f"{url}/openapi.json") as answer:
                 assert answer.status == 200
             for reader, _ in silent[:16]:

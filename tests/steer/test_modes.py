@@ -414,7 +414,7 @@ async def test_a_pause_and_pins_outlive_the_daemon(tmp_path: Path) -> None:
         daemon.pulsar.switch_off()
         await daemon.work.read()
         await daemon.work.shed()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not daemon.work.moves.queue.waiting:
                 await asyncio.sleep(0.01)
         assert daemon.pulsar.moved == []

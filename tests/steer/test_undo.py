@@ -90,7 +90,7 @@ async def test_undo_over_http(tmp_path: Path) -> None:
     """The daemon answers as a leader does; findings, too."""
     async with a_cluster(tmp_path) as url, aiohttp.ClientSession() as session:
         await planned(session, url)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async with session.get(f"{url}/loadmanager/v1/undo?ids=c-1") as answer:
                 document = await answer.json()
             assert (answer.status, document["steps"]) == (200, [])

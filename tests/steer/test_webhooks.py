@@ -54,7 +54,7 @@ class Chat:
 
     async def until(self, count: int) -> None:
         """Wait for so many."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.notices) < count:
                 self._came.clear()
                 await self._came.wait()

@@ -346,9 +346,9 @@ async def test_a_stream_ends_with_the_token_of_its_listener(at: int) -> None:
         headers = {"Authorization": "Bearer ends", FOLLOW: "true"}
         async with served.session.get(served.url(at) + EVENTS, headers=headers) as answer:
             assert answer.status == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert b"retry" in await answer.content.read()
-        assert 0 <= loop.time() - checks.ends_s < 5
+        assert 0 <= loop.time() - checks.ends_s < 60
 
 
 async def test_a_stream_ends_when_its_listener_may_no_longer_listen() -> None:
@@ -361,7 +361,7 @@ async def test_a_stream_ends_when_its_listener_may_no_longer_listen() -> None:
         settings = served.brokers[0].settings.live(AccessSettings)
         settings.set(replace(settings.value, superusers=("another",)))
         served.brokers[0].parts.member.events.publish("x", dict)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await answer.content.read()
 
 

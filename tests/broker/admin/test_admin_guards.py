@@ -165,7 +165,7 @@ async def test_requests_at_once_are_bounded() -> None:
         writer.write(head % len(TENANT))
         await writer.drain()
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while (answer := await served.ask("GET", "/admin/v2/tenants")).status != 503:
                     assert answer.status == 200
             assert answer.headers["Retry-After"] == "1"
@@ -206,7 +206,7 @@ async def _connect(served: Served) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def _closed(reader: asyncio.StreamReader) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         try:
             return await reader.read() == b""
         except ConnectionError:
@@ -395,7 +395,7 @@ async def test_a_compressed_body_is_not_inflated(values: dict[str, str]) -> None
         head = b"PUT /admin/v2/tenants/zip HTTP/1.1\r\nHost: x\r\n" + JSON
         sizes = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
         writer.write(head + sizes + body)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             answer = await reader.read()
         writer.close()
         assert time.process_time() - began_s < inflating_s / 2
@@ -422,7 +422,7 @@ async def test_bodies_that_break_off(rest: bytes) -> None:
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(b"PUT /admin/v2/tenants/half HTTP/1.1\r\nHost: x\r\n" + JSON + rest)
             writer.write_eof()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 answer = await reader.read()
             writer.close()
             assert b" 500 " not in answer
@@ -441,7 +441,7 @@ async def test_garbage_on_the_wire() -> None:
         ):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(garbage)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert (await reader.read()).startswith(b"HTTP/1.")
             writer.close()
         assert await served.get("/admin/v2/brokers/health") == "ok"

@@ -246,10 +246,10 @@ async def test_a_sealed_plan_is_carried_out_exactly() -> None:
     """Its moves, and no other; once; the decision and the plan tell what became of them."""
     async with hot_broker() as served:
         plan = await a_plan(
-            served, {**HOT, "settings": {"loadBalancerBrokerOverloadedThresholdPercentage": 80}}
+            served, {**HOT, "settings": {"loadBalancerBrokerOverloadedThresholdPercentage": 94}}
         )
         assert (plan["state"], plan["shedder"], plan["moves"]) == ("ready", "OverloadShedder", [])
-        assert plan["settings"]["loadBalancerBrokerOverloadedThresholdPercentage"] == "80"
+        assert plan["settings"]["loadBalancerBrokerOverloadedThresholdPercentage"] == "94"
         (unload,) = plan["plan"]["unloads"]
         assert (unload["source"], unload["destination"]) == (
             served.broker_id(1),

@@ -98,7 +98,7 @@ async def test_heat_is_the_leaders() -> None:
             answer = await served.get(path)
             return [series["bundle"] for series in answer["bundles"]] == [bundle]
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await shown():
                 await asyncio.sleep(0.1)
         assert (await served.get(path))["bundles"][0]["owner"] == served.broker_id(1)

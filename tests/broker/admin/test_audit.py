@@ -174,7 +174,7 @@ async def test_of_all_brokers_and_on_the_stream() -> None:
             body = {"allowedClusters": [CLUSTER]}
             assert (await served.ask("PUT", path, body, at=1)).status == 204
             told: dict[str, Any] = {}
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 kind = ""
                 while told.get("what") != f"PUT {path}":
                     line = (await events.content.readline()).decode()

@@ -32,7 +32,7 @@ OTHER = create_token("writer", SECRET, algorithm="HS256", token_id="other")
 
 async def ended(client: Client) -> None:
     """Wait until the broker has hung up."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await client._reader.read(65536):
             pass
 
@@ -118,7 +118,7 @@ async def test_a_stream_that_a_refused_token_began() -> None:
         async with served.session.get(served.url() + EVENTS, headers=headers) as answer:
             await answer.content.readline()
             assert (await served.ask("PUT", f"{REFUSED}/mine")).status == 204
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await answer.content.read()
 
 
@@ -144,7 +144,7 @@ async def test_a_role_is_disconnected_on_all_brokers(capsys: pytest.CaptureFixtu
             await answer.content.readline()
             path = f"/loadmanager/v1/roles/{ADMIN}/disconnect"
             assert (await served.ask("POST", path, at=1)).status == 200
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await answer.content.read()
 
 

@@ -74,8 +74,8 @@ async def test_a_peer_tells_when_clients_came_to_a_bundle() -> None:
 
 async def test_a_peer_that_is_silent_or_gone() -> None:
     """The text names the broker, and how long it was waited for."""
-    calls, never = Calls(), asyncio.Event()
-    peers = HttpPeers(calls, release_timeout_s=lambda: 0.01)
+    calls, never, waits_s = Calls(), asyncio.Event(), [0.01]
+    peers = HttpPeers(calls, release_timeout_s=lambda: waits_s[0])
 
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await never.wait()
@@ -87,6 +87,7 @@ async def test_a_peer_that_is_silent_or_gone() -> None:
         with pytest.raises(OperationalError, match=r"^slow:1 did not answer within 0.01 s$"):
             await peers.release_bundle(address, f"{NS}/0x0_0x1", None, epoch=None)
         never.set()
+    waits_s[0] = 60.0
     with pytest.raises(OperationalError, match=r"^slow:1 cannot be reached: .*connect"):
         await peers.release_bundle(address, f"{NS}/0x0_0x1", None, epoch=None)
     await calls.close()

@@ -26,7 +26,7 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.testing.store_contract import until
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 Opener = Callable[[], Awaitable[Any]]
 
 

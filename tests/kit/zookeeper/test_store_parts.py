@@ -232,7 +232,7 @@ CLOCK: Any = SimpleNamespace(monotonic_s=lambda: 0.0)
 
 async def until(condition: Any) -> None:
     """Wait."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
