@@ -23,20 +23,23 @@ if [ -z "$python" ]; then
     exit 0
 fi
 echo "Python $version${which:+, $which versions}: $("$python" --version) of $python"
-"$python" -m venv "$venv"
-pip="$venv/bin/pip install --quiet --no-compile --disable-pip-version-check"
+rm -rf "$venv"
+"$python" -m venv --without-pip "$venv"
+# pip has no lowest versions, and needs tens of minutes to find tools that go with them.
+if [ ! -x .matrix/uv/bin/uv ]; then
+    "$python" -m venv .matrix/uv
+    .matrix/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.7,<1'
+fi
+uv() { .matrix/uv/bin/uv pip "$@" --quiet --python "$venv/bin/python"; }
 case $which in
     lowest)
-        # pip has no such choice. The tests and their tools come afterwards, and change nothing.
-        $pip uv
-        "$venv/bin/uv" pip compile --quiet --python "$venv/bin/python" \
-            --resolution lowest-direct pyproject.toml --output-file "$venv/lowest.txt"
-        $pip --requirement "$venv/lowest.txt"
-        $pip --constraint "$venv/lowest.txt" --editable '.[dev]'
+        # The tests and their tools come afterwards, and change nothing.
+        uv compile --resolution lowest-direct pyproject.toml --output-file "$venv/lowest.txt"
+        uv install --constraint "$venv/lowest.txt" --editable '.[dev]'
         ;;
-    newest) $pip --upgrade --upgrade-strategy eager --editable '.[dev]' ;;
-    *) $pip --constraint constraints.txt --editable '.[dev]' ;;
+    newest) uv install --editable '.[dev]' ;;
+    *) uv install --constraint constraints.txt --editable '.[dev]' ;;
 esac
 "$venv/bin/pytest" --quiet -p no:cacheprovider --numprocesses 2 -m "not slow" \
     tests/engine tests/limits tests/scenarios tests/broker/wire tests/system/test_over_http.py
-echo "Python $version: passed"
+echo "Python $version${which:+, $which versions}: passed"
