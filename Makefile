@@ -78,6 +78,9 @@ $(MADE):
 	$(PYTHON) -m venv $(if $(HAS_PIP),--without-pip) $(VENV)
 	@touch $@
 
+# setuptools warns of folders with the name of the package, at each editable installation.
+$(RUN) $(ANALYSIS) $(ALL): export PYTHONWARNINGS := ignore
+
 # The sizes are those of the versions in constraints.txt. What is imported is compiled then: that is
 # less than there is.
 $(RUN): $(MADE) pyproject.toml constraints.txt

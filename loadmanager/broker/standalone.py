@@ -218,6 +218,8 @@ def _welcome(
   metadata    zk:{HOST}:{options.zookeeper_port}    ({store.title})
 {lines}
 
+The page:  {web}/ui
+
 Try in a second terminal:
   {_command()} admin --url {web} bundles list
   curl {web}/lookup/v2/topic/persistent/public/default/my-topic

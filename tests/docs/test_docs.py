@@ -205,6 +205,8 @@ def _check_request(words: list[str], command: str) -> None:
     method = next((words[i + 1] for i, word in enumerate(words) if word == "-X"), "GET")
     assert "-d" not in words or "application/json" in command, f"it gets 415: {command}"
     path = re.sub(r"^https?://[^/]+|\?.*$", "", url)
+    if path == "/kitchen":  # a room of examples/rooms.py
+        return
     fleet: Any = None  # nothing is asked of it
     if (method, path) in {(route.method, route.path) for route in FleetRoutes(fleet).routes()}:
         return

@@ -151,8 +151,8 @@ def test_rooms_move_and_survive(zookeeper_server: JavaZooKeeper, tmp_path: Path)
     """The README's service in three processes: whoever is asked, a room has one owner. What it has
     in memory is saved when its owner stops, and others serve its rooms when it is killed.
     """
-    text = (ROOT / "README.md").read_text().partition("```python\nimport asyncio")[2]
-    text = "import asyncio" + text.partition("```")[0]
+    text = (ROOT / "examples/rooms.py").read_text()
+    assert f"```python\n{text}```" in (ROOT / "README.md").read_text()
     url = zookeeper_server.url.removeprefix("zk:")
     assert "zk://127.0.0.1:2181/rooms" in text
     script = tmp_path / "rooms.py"
