@@ -46,7 +46,7 @@ def why_not() -> str:
     for words in (("info",), ("compose", "version")):
         done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
         if done.returncode:
-            return f"docker {words[0]}: {done.stderr.strip().splitlines()[-1]}"
+            return f"docker {words[0]}: {done.stderr.strip().splitlines()[0]}"
     return ""
 
 
