@@ -210,12 +210,13 @@ def metrics() -> str:
         blocks.append(bullet(f"`{name}` ({metric.kind}{labels}): {metric.doc}."))
     return page(
         "Metrics",
-        "`GET /metrics` of every broker, in Prometheus' text format. Every sample has the label "
-        "`cluster`; the labels that a metric has besides are given behind its kind. Names that "
-        "begin with `pulsar_` are Pulsar's, with Pulsar's labels and meaning; of the label "
-        "`broker`, Pulsar gives the host, this page the broker's id `host:port`. Beside them the "
-        "page has the usual metrics of a Python process (`process_…`, `python_…`). A metric of a "
-        "limit appears once there is a limit, one of a failure after the first failure.",
+        "`GET /metrics` of every broker, in Prometheus' text format or OpenMetrics. Every "
+        "sample has the label `cluster`; the labels that a metric has besides are given behind "
+        "its kind. Names that begin with `pulsar_` are Pulsar's, with Pulsar's labels and "
+        "meaning; of the label `broker`, Pulsar gives the host, this page the broker's id "
+        "`host:port`. Beside them the page has the usual metrics of a Python process "
+        "(`process_…`, `python_…`). A metric of a limit appears once there is a limit, one of a "
+        "failure after the first failure.",
         wrapped(
             "With `exposeTopicLevelMetricsInPrometheus` (the default, as in Pulsar) the series of "
             "topics and subscriptions take the place of those of their namespaces. At most "

@@ -7,6 +7,14 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class Exemplar:
+    """One of what a bucket counts, with the trace of it."""
+
+    trace_id: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One number of one metric. `kind` is gauge, counter, summary or histogram."""
 
@@ -20,6 +28,8 @@ class Sample:
     """For a summary: `_count`, `_sum`, or empty for a quantile; a histogram has `_bucket`, too."""
     broker: bool = True
     """Whether the page adds the label `broker`; `cluster` is added to every sample."""
+    exemplar: Exemplar | None = None
+    """For a bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +43,12 @@ class Metric:
     broker: bool = True
     """Whether its samples have the label `broker`. Pulsar gives it to few of its metrics."""
 
-    def sample(self, value: float, *labels: str, suffix: str = "") -> Sample:
+    def sample(
+        self, value: float, *labels: str, suffix: str = "", exemplar: Exemplar | None = None
+    ) -> Sample:
         """One sample; `labels` are the values of the metric's labels, in their order."""
         named = tuple(zip(self.labels, labels, strict=True))
-        return Sample(self.name, self.doc, value, named, self.kind, suffix, self.broker)
+        return Sample(self.name, self.doc, value, named, self.kind, suffix, self.broker, exemplar)
 
 
 def counter(name: str, doc: str, *labels: str, broker: bool = True) -> Metric:

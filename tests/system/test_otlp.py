@@ -133,6 +133,10 @@ def test_a_move_over_http_is_part_of_the_request_that_ordered_it_and_metrics_are
         ordered = [it for it in collector.trace(move) if it.name.endswith("/unload")]
         assert {it.parent for it in ordered} == {CALLER.split("-")[2]}
         assert move.parent in {it.id for it in ordered}
+        cluster.headers = {"Accept": "application/openmetrics-text"}
+        page = cluster.get([cluster.broker_id(0), cluster.broker_id(1)].index(source), "/metrics")
+        assert f'# {{trace_id="{move.trace}"}}' in page
+        cluster.headers = {}
         _check_metrics(cluster, collector)
 
 

@@ -39,7 +39,7 @@ class BrokerRoutes:
         *,
         cluster: str,
         version: str,
-        metrics: Callable[[], Awaitable[tuple[bytes, str]]],
+        metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
     ) -> None:
         self._use = use
         self._cluster = cluster
@@ -220,10 +220,10 @@ class BrokerRoutes:
                 )
         return shown(addresses)
 
-    @operation(str, media="text/plain; version=0.0.4")
-    async def metrics(self, _request: web.Request) -> web.Response:
-        """The metrics in Prometheus' text format."""
-        page, content_type = await self._metrics()
+    @operation(str, media="*/*")
+    async def metrics(self, request: web.Request) -> web.Response:
+        """The metrics in Prometheus' text format, or in OpenMetrics for who accepts that."""
+        page, content_type = await self._metrics(request.headers.get("Accept", ""))
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     @operation(str, media=TEXT, also={503: "not yet"})

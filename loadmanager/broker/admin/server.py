@@ -90,7 +90,7 @@ class AdminServer:
         *,
         cluster: str,
         version: str,
-        metrics: Callable[[], Awaitable[tuple[bytes, str]]],
+        metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
         settings: AdminSettings | None = None,
         connections_cap: int = 0,
         access: Access | None = None,
@@ -141,7 +141,7 @@ class AdminServer:
         *,
         cluster: str,
         version: str,
-        metrics: Callable[[], Awaitable[tuple[bytes, str]]],
+        metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
     ) -> list[Routes]:
         """The routes of all subjects but permissions, which come last."""
         changes = ChangesOfAll(use, self._everybody)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import BundleState, Transition
+from loadmanager.kit import tracing
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
@@ -55,7 +56,7 @@ class OwnershipLog:
             self._released.pop(step.bundle, None)
         if step.pause_ms is not None:
             if step.destination is not None:
-                self.pauses.add(step.pause_ms)
+                self.pauses.add(step.pause_ms, tracing.traceparent())
             self._released[step.bundle] = Released(pause_ms=step.pause_ms, life=step.life)
             if len(self._released) > RELEASED_MAX:
                 del self._released[next(iter(self._released))]

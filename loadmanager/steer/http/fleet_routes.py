@@ -44,7 +44,7 @@ class FleetUse:
     namespaces: BundlesOf
     watched: Watched
     audit: Audit
-    metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     clusters: Callable[[str], ClustersShown]
     """All clusters of the daemon, as the bearer of a token may see them."""
     archive: Archive | None = None
@@ -156,8 +156,8 @@ class FleetRoutes:
         changes = self._use.audit.recent(LIMIT_MAX)
         return shown(wanted_of(request).of_these(changes))
 
-    @operation(str, media="text/plain; version=0.0.4")
-    async def metrics(self, _request: web.Request) -> web.Response:
-        """The metrics in Prometheus' text format."""
-        page, kind = await self._use.metrics()
+    @operation(str, media="*/*")
+    async def metrics(self, request: web.Request) -> web.Response:
+        """The metrics in Prometheus' text format, or in OpenMetrics for who accepts that."""
+        page, kind = await self._use.metrics(request.headers.get("Accept", ""))
         return web.Response(body=page, headers={"Content-Type": kind})

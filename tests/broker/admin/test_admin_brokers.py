@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from broker.admin.serving import ORDERS, serving
 from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families as plain_families
 
 from loadmanager.kit.names import TopicName
 
@@ -101,6 +105,18 @@ async def test_metrics_page() -> None:
             answer = await served.ask("GET", path)
             assert (answer.status, answer.headers["Content-Type"]) == (200, CONTENT_TYPE_LATEST)
             assert "# TYPE loadmanager_bundles gauge" in answer.body.splitlines()
+
+
+async def test_metrics_page_in_openmetrics() -> None:
+    """Who accepts it gets it; a strict reader takes all of it, with the numbers of the other."""
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    async with serving(1) as served:
+        answer = await served.ask("GET", "/metrics", headers={"Accept": accept})
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        exact = {family.name: family.type for family in openmetrics_families(answer.body)}
+        plain = plain_families(await served.get("/metrics"))
+        assert exact.keys() >= {family.name for family in plain}
+        assert exact["loadmanager_read_bytes"] == "counter"
 
 
 async def test_shutdown_passes_the_rate_on() -> None:

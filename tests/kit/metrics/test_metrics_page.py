@@ -8,10 +8,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadmanager.kit.metrics.page import SLICE, MetricsPage
-from loadmanager.kit.telemetry import Sample, Telemetry, gauge
+from loadmanager.kit.telemetry import Sample, Telemetry, counter, gauge
+from loadmanager.member.move_pauses import Pauses
 
 
 def _page(*samples: Sample) -> MetricsPage:
@@ -53,6 +57,23 @@ async def test_only_metrics_of_a_broker_name_it() -> None:
     )
     assert values["all", COMMON] == 1
     assert values["cluster", (("cluster", "c1"), ("x", "y"))] == 2
+
+
+async def test_openmetrics_has_exemplars() -> None:
+    """A strict reader takes the page, with the trace of the last pause of a bucket."""
+    pauses = Pauses()
+    pauses.add(3)
+    pauses.add(40, f"00-{'ab' * 16}-{'cd' * 8}-01")
+    page = MetricsPage(Telemetry([pauses.samples, lambda: [counter("c", 'C "x"').sample(2)]]))
+    text, _ = await page.render("application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
+    families = {family.name: family for family in openmetrics_families(text.decode())}
+    assert families["c"].samples[0].name == "c_total"
+    buckets = families["loadmanager_move_pause_seconds"].samples
+    traced = [(it.labels["le"], it.exemplar) for it in buckets if it.exemplar]
+    assert [(bound, it.labels, it.value) for bound, it in traced] == [
+        ("0.05", {"trace_id": "ab" * 16}, 0.04)
+    ]
+    assert b" # {" not in (await page.render())[0]
 
 
 @pytest.mark.parametrize("kept", [False, True])
