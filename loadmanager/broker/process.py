@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.broker.topics.shared_directory import require_original, require_shared
 from loadmanager.engine.history.archived import ARCHIVED
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
@@ -95,6 +96,8 @@ class BrokerOptions:
 
     log_format: str | None = None
     stop_with_parent: bool = False
+    reload: Callable[[], Settings] | None = None
+    """Reads the settings again. None: they are of no file."""
     service: Callable[..., BrokerService] = BrokerServer
     """What hosts the bundles; see `Outside.service`."""
 
@@ -223,7 +226,7 @@ class _Broker:
     ) -> None:
         await record_cluster(store, self._broker.cluster_name, me)
         await self._warn_of_other_clusters(store)
-        settings = LiveSettings(self._settings)
+        settings = self._live_settings()
         broker = settings.live(BrokerSettings)
         calls = self._build_calls(tls)
         peers = HttpPeers(
@@ -287,6 +290,27 @@ class _Broker:
                 scope.cancel()
         finally:
             await calls.close()
+
+    def _live_settings(self) -> LiveSettings:
+        """SIGHUP has their file read again, unless the broker is in the foreground of a terminal:
+        to close that is to end the broker.
+        """
+        settings, read = LiveSettings(self._settings), self._options.reload
+        if read is None or os.isatty(0):
+            return settings
+
+        def reload() -> None:
+            try:
+                changes, later = settings.reload(read())
+            except (ConfigError, OSError) as error:
+                log.error("broker.conf cannot be used; nothing changes", reason=str(error))
+                return
+            log.info("broker.conf was read again", changes=changes)
+            if later:
+                log.warning("changed settings take a restart", keys=later)
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+        return settings
 
     def _build_calls(self, tls: TlsContexts) -> Calls:
         credentials = BrokerCredentials(self._settings.leaf(BrokerClientSettings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,8 @@ EXAMPLES = """examples:
   loadmanager broker --set metadataStoreUrl=zk:zk1:2181,zk2:2181/pulsar --set clusterName=east
 
 SIGTERM releases the bundles, closes the connections and ends the broker within
-brokerShutdownTimeoutMs; a second signal, after a second, ends it at once.
+brokerShutdownTimeoutMs; a second signal, after a second, ends it at once. SIGHUP
+reads the file again: dynamic keys act at once, others after a restart.
 Exit status: 0 stopped, 1 failed, 2 the settings are wrong.
 """
 
@@ -32,7 +34,10 @@ def command(
     config: Path | None, overrides: dict[str, str], log_format: str | None, stop_with_parent: bool
 ) -> int:
     """Run one broker in the foreground."""
-    loaded = settings.KEYS.load(config, overrides)
-    return run_broker(
-        loaded, BrokerOptions(log_format=log_format, stop_with_parent=stop_with_parent)
+    load = partial(settings.KEYS.load, config, overrides)
+    options = BrokerOptions(
+        log_format=log_format,
+        stop_with_parent=stop_with_parent,
+        reload=None if config is None else load,
     )
+    return run_broker(load(), options)

@@ -274,6 +274,26 @@ def a_live(**values: str) -> LiveSettings:
     return LiveSettings(settings.KEYS.load(None, values))
 
 
+def test_a_changed_file_is_read_again() -> None:
+    """Its dynamic keys act, but below stored values; others are named, and act after a restart; one
+    that contradicts itself changes nothing.
+    """
+    live = a_live(**{LOW: "12", "clusterName": "a"})
+    avg = live.live(AvgSettings)
+    file = settings.KEYS.load(None, {LOW: "13", "clusterName": "b", "webServicePort": "1"})
+    changes, later = live.reload(file)
+    assert (changes, later) == ([f"{LOW}: 12 -> 13"], ["clusterName", "webServicePort"])
+    assert (avg.value.low, live.in_force()["clusterName"]) == (13, "a")
+    live.apply({LOW: "14"})
+    assert live.reload(settings.KEYS.load(None, {"clusterName": "a"})) == ([], [])
+    assert avg.value.low == 14
+    live.apply({})
+    assert avg.value.low == AvgSettings().low
+    with pytest.raises(ConfigError):
+        live.reload(settings.KEYS.load(None, {LOW: "99", HIGH: "98"}))
+    assert avg.value.low == AvgSettings().low
+
+
 def test_a_bad_stored_value_takes_out_itself_only() -> None:
     """Its last good value stays in force, at the start the file's; the others act, and the bad ones
     are shown.

@@ -95,6 +95,9 @@ def test_start_kill_and_stop() -> None:
     assert _ready(), _journal()
     killed = _property("MainPID")
     _do(f"systemctl kill --signal KILL --kill-whom main {UNIT}")
+    _do(f"echo loadBalancerBrokerThresholdShedderPercentage=11 >> {FILE}")
+    _do(f"systemctl reload {UNIT}")
+    wait_for(lambda: "ShedderPercentage: 10 -> 11" in _journal(), "it has read its file again")
     wait_for(
         lambda: _property("MainPID") not in (killed, "0") and _ready(), "it is started again", 180
     )

@@ -39,6 +39,7 @@ class LiveSettings:
         }
         self._good: dict[str, str] = {}
         """The dynamic values in force."""
+        self._stored: Mapping[str, object] = {}
         self.rejected: dict[str, str] = {}
         """Key → the key, the value and the reason, of stored values that are not in force."""
 
@@ -60,7 +61,7 @@ class LiveSettings:
 
         Unknown keys belong to another program.
         """
-        before = self._settings
+        self._stored, before = stored, self._settings
         self._settings, self._good, self.rejected = self._accept(stored)
         if self._settings.by_leaf == before.by_leaf:
             return []
@@ -72,6 +73,23 @@ class LiveSettings:
             for name, value in self._settings.runtime().items()
             if was[name] != value
         ]
+
+    def reload(self, file: Settings) -> tuple[list[str], list[str]]:
+        """Put the dynamic keys of a changed file in force, below the stored values; returns what
+        changed, as `apply` does, and the other changed keys, which take a restart.
+
+        Raises `ConfigError` if the values contradict each other; nothing changes then.
+        """
+        before, dynamic = self._file.given, set(self.dynamic_names())
+        differ = {
+            name for name in {*before, *file.given} if before.get(name) != file.given.get(name)
+        }
+        given = {name: text for name, text in before.items() if name not in dynamic}
+        given |= {name: text for name, text in file.given.items() if name in dynamic}
+        changed = KEYS.parse(given)
+        check(changed)
+        self._file = changed
+        return self.apply(self._stored), sorted(differ - dynamic)
 
     def strategies_with(self, changed: Mapping[str, str]) -> StrategySettings:
         """The settings of strategies in force, with some keys changed, for a dry run.
