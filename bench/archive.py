@@ -184,6 +184,8 @@ def _live(folder: Path, bundles: int, seconds: float) -> None:
         "loadManagerHistoryIntervalSeconds": str(INTERVAL_S),
         "loadManagerStorageDirectory": "",
         "loadBalancerAutoBundleSplitEnabled": "false",
+        # Nobody answers pings while the other broker is made, or has its turn.
+        "keepAliveIntervalSeconds": "3600",
     }
     with ExitStack() as stack:
         brokers = {}

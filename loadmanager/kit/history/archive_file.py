@@ -1,10 +1,10 @@
 """The file of an archive: the records of one broker in SQLite, found by time and by what they are
 about; blocking, so that a thread calls it.
 
-Loads of one moment are one row, packed; after a day, averages of a quarter of an hour take their
-place. Events are rows with an index of the names that they are about. Nothing waits for the disk at
-a commit: a machine that loses its power loses the last moments of the archive, and the history has
-them.
+Loads of one moment are one row, packed. Averages of a quarter of an hour are made when it is over,
+for questions about long times; after a day, they take the place of what was recorded. Events are
+rows with an index of the names that they are about. Nothing waits for the disk at a commit: a
+machine that loses its power loses the last moments of the archive, and the history has them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,6 +38,10 @@ FINE_MS = DAY_MS
 """Loads are kept as they were recorded for so long."""
 COARSE_MS = 900_000
 """Later, averages over this time are kept."""
+EARLY = "/quarter"
+"""After the kind of averages that still stand beside what was recorded."""
+LATE_MS = 60_000
+"""How long after a quarter of an hour its averages are made."""
 DROPPED_AT_ONCE = 500
 PAGES_OF_LOG = 1_000
 SCHEMA = """
@@ -71,6 +75,19 @@ class _Batch:
     )
     """Kind, time, broker and span → names with their figures."""
     events: list[Any] = field(default_factory=list)
+
+
+class _Fine(NamedTuple):
+    """A row of loads as they were recorded."""
+
+    id: int
+    ts: int
+    broker: int
+    span: int
+
+    def place(self) -> tuple[int, int]:
+        """The end of its quarter of an hour, and its broker."""
+        return -(-self.ts // COARSE_MS) * COARSE_MS, self.broker
 
 
 class ArchiveFile:
@@ -125,7 +142,7 @@ class ArchiveFile:
         text = "INSERT INTO run(began, ended, dropped) VALUES(?, ?, 0)"
         return self._db.execute(text, (now_ms, now_ms)).lastrowid or 0
 
-    def _number(self, text: str, *values: int) -> int:
+    def _number(self, text: str, *values: int | str) -> int:
         (number,) = self._db.execute(text, values).fetchone()
         return int(number or 0)
 
@@ -268,7 +285,7 @@ class ArchiveFile:
         self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         return dropped
 
-    def _delete(self, table: str, where: str, *values: int) -> int:
+    def _delete(self, table: str, where: str, *values: int | str) -> int:
         return self._db.execute(f"DELETE FROM {table} WHERE {where}", values).rowcount
 
     def _drop(self, table: str) -> int:
@@ -289,52 +306,65 @@ class ArchiveFile:
             self._delete("run", "ended < ? AND id <> ?", oldest, self._run)
 
     def roll_up(self, now_ms: int) -> None:
-        """Replace loads that are older than a day by averages over a quarter of an hour."""
-        until_ms = (now_ms - FINE_MS) // COARSE_MS * COARSE_MS
+        """Make averages of the quarters of an hour that are over; replace loads that are older than
+        a day by theirs.
+        """
         for kind, rule in self._catalogue.items():
-            if not isinstance(rule, FiguresOf):
-                continue
-            rows = self._db.execute(
-                "SELECT id, ts, broker, span FROM sample WHERE kind=? AND ts <= ? AND span < ? "
-                "ORDER BY ts, broker",
-                (kind, until_ms, COARSE_MS),
-            ).fetchall()
-            quarters = groupby(
-                sorted(rows, key=lambda row: (-(-row[1] // COARSE_MS), row[2])),
-                key=lambda row: (-(-row[1] // COARSE_MS), row[2]),
-            )
-            for (quarter, broker), some in quarters:
-                self._roll_up(kind, len(rule.columns), quarter * COARSE_MS, broker, list(some))
+            if isinstance(rule, FiguresOf):
+                done_ms = self._number("SELECT max(ts) FROM sample WHERE kind=?", kind + EARLY)
+                for rows in self._quarters(kind, done_ms, now_ms - LATE_MS):
+                    with self._transaction():
+                        self._add_means(kind + EARLY, len(rule.columns), rows)
+                for rows in self._quarters(kind, 0, now_ms - FINE_MS):
+                    with self._transaction():
+                        self._replace(kind, len(rule.columns), rows)
 
-    def _roll_up(
-        self, kind: str, columns: int, ts: int, broker: int, rows: list[tuple[int, int, int, int]]
-    ) -> None:
+    def _quarters(self, kind: str, since_ms: int, until_ms: int) -> Iterator[list[_Fine]]:
+        """The loads of a time as they were recorded, by quarters of an hour and brokers."""
+        rows = self._db.execute(
+            "SELECT id, ts, broker, span FROM sample WHERE kind=? AND ts > ? AND ts <= ? AND "
+            "span < ?",
+            (kind, since_ms, until_ms // COARSE_MS * COARSE_MS, COARSE_MS),
+        ).fetchall()
+        fine = [_Fine(*row) for row in rows]
+        for _, some in groupby(sorted(fine, key=_Fine.place), key=_Fine.place):
+            yield list(some)
+
+    def _replace(self, kind: str, columns: int, rows: Sequence[_Fine]) -> None:
+        """Have averages take the place of loads: those made before, if nothing came later."""
+        ts, broker = rows[0].place()
+        where = "kind=? AND ts=? AND broker=?"
+        early = self._number(f"SELECT max(id) FROM sample WHERE {where}", kind + EARLY, ts, broker)
+        if early > max(row.id for row in rows):
+            self._db.execute("UPDATE sample SET kind=? WHERE id=?", (kind, early))
+        else:
+            self._delete("sample", where, kind + EARLY, ts, broker)
+            self._add_means(kind, columns, rows)
+        self._db.executemany("DELETE FROM sample WHERE id=?", [(row.id,) for row in rows])
+
+    def _add_means(self, kind: str, columns: int, rows: Sequence[_Fine]) -> None:
         tables, weights = [], []
         for row in rows:
             (data,) = self._db.execute(
-                "SELECT figures FROM sample WHERE id=?", (row[0],)
+                "SELECT figures FROM sample WHERE id=?", (row.id,)
             ).fetchone()
             with suppress(ValueError):  # a damaged row costs itself
                 ids, table = unpacked(data, columns)
                 tables.append((ids, table.astype(np.float64)))
-                weights.append(np.full(len(ids), row[3], dtype=np.float64))
-        with self._transaction():
-            self._db.executemany("DELETE FROM sample WHERE id=?", [(row[0],) for row in rows])
-            if not tables:
-                return
-            all_ids = np.concatenate([ids for ids, _ in tables])
-            values = np.concatenate([table for _, table in tables])
-            weight = np.concatenate(weights)
-            ids, places = np.unique(all_ids, return_inverse=True)
-            total = np.bincount(places, weight)
-            means = np.stack(
-                [
-                    np.bincount(places, values[:, column] * weight) / total
-                    for column in range(columns)
-                ],
-                axis=1,
-            )
-            self._add_sample(kind, ts, broker, COARSE_MS, packed(ids, means))
+                weights.append(np.full(len(ids), row.span, dtype=np.float64))
+        if not tables:
+            return
+        all_ids = np.concatenate([ids for ids, _ in tables])
+        values = np.concatenate([table for _, table in tables])
+        weight = np.concatenate(weights)
+        ids, places = np.unique(all_ids, return_inverse=True)
+        total = np.bincount(places, weight)
+        means = np.stack(
+            [np.bincount(places, values[:, column] * weight) / total for column in range(columns)],
+            axis=1,
+        )
+        ts, broker = rows[0].place()
+        self._add_sample(kind, ts, broker, COARSE_MS, packed(ids, means))
 
 
 def put_aside(path: Path) -> Path:

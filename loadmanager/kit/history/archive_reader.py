@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from loadmanager.kit.history.archive_answers import (
     ArchivedSeries,
     RecordedSpan,
 )
-from loadmanager.kit.history.archive_file import COARSE_MS, FOLD_MS, FORMAT, UNUSABLE
+from loadmanager.kit.history.archive_file import COARSE_MS, EARLY, FOLD_MS, FORMAT, UNUSABLE
 from loadmanager.kit.history.catalogue import Catalogue, FiguresOf
 from loadmanager.kit.history.figures import Ids, Table, sums, unpacked
 
@@ -38,6 +38,10 @@ STEPS = 10_000
 """SQLite's steps between two looks at the clock."""
 NEAR_MS = 300_000
 """The last loads before a moment stand for it when nothing newer was recorded for so long."""
+AVERAGES_FROM_MS = COARSE_MS // 2
+"""A heat map whose parts are as long is made of averages of a quarter of an hour, where there are
+some: they are a fifteenth of the records.
+"""
 RUNS_MAX = 100
 CELLS_MAX = 8_000_000
 """Of a heat map: 64 MB."""
@@ -197,17 +201,9 @@ class ArchiveReader:
         chosen = [rule.columns.index(column) for column in columns]
         grid = _Grid(parts)
         with self._opened() as db:
-            rows = db.execute(
-                "SELECT ts, span, figures FROM sample WHERE kind=? AND ts BETWEEN ? AND ?",
-                (kind, since_ms + 1, until_ms),
-            )
-            for ts, span, data in rows:
+            for ts, span, data in _recorded_in(db, kind, times):
                 ids, values = sums(data, len(rule.columns), chosen)
-                first, last = (
-                    max(0, at_ms - since_ms) * parts // (until_ms - since_ms)
-                    for at_ms in (ts - span, ts - 1)
-                )
-                grid.add(range(first, last + 1), ids, values, span)
+                grid.add(_overlaps(times, ts - span, ts), ids, values)
             hottest = grid.hottest(limit)
             texts = dict(
                 db.execute(
@@ -242,8 +238,10 @@ class _Grid:
         """Number of a thing → its row and 1; 0: none yet."""
         self.total = 0
 
-    def add(self, parts: range, ids: Ids, values: Table, span_ms: int) -> None:
-        """Add the means of some things over the parts that a record is about."""
+    def add(self, overlaps: Mapping[int, int], ids: Ids, values: Table) -> None:
+        """Add the means of some things over the parts that a record is about, each with how long
+        it is about it.
+        """
         if not len(ids):
             return
         if (most := int(ids.max())) >= len(self._rows):
@@ -258,10 +256,9 @@ class _Grid:
             self._sums = np.concatenate((self._sums, more), axis=1)
             self._spans = np.concatenate((self._spans, more), axis=1)
         rows = self._rows[ids] - 1
-        times_span = values * span_ms
-        for part in parts:
-            self._sums[part, rows] += times_span
-            self._spans[part, rows] += span_ms
+        for part, length in overlaps.items():
+            self._sums[part, rows] += values * length
+            self._spans[part, rows] += length
 
     def hottest(self, limit: int) -> list[tuple[int, list[float | None]]]:
         """The numbers of those with the highest sums, with their means; equal ones by number."""
@@ -280,6 +277,39 @@ class _Grid:
             )
             for number in first
         ]
+
+
+def _recorded_in(
+    db: sqlite3.Connection, kind: str, times: tuple[int, int, int]
+) -> Iterator[tuple[int, int, bytes]]:
+    """Time, span and figures of all loads of a time; averages where its parts are long."""
+    since_ms, until_ms, parts = times
+    values: dict[str, int | str] = {"kind": kind, "since": since_ms, "until": until_ms}
+    within = "ts > :since AND ts <= :until"
+    if until_ms - since_ms < parts * AVERAGES_FROM_MS:
+        text = f"SELECT ts, span, figures FROM sample WHERE kind=:kind AND {within}"
+        return db.execute(text, values)
+    text = (
+        f"SELECT ts, span, figures FROM sample WHERE kind=:early AND {within} UNION ALL "
+        f"SELECT ts, span, figures FROM sample AS fine WHERE kind=:kind AND {within} AND NOT "
+        "EXISTS (SELECT 1 FROM sample WHERE kind=:early AND ts <= :until AND broker=fine.broker "
+        "AND ts = (fine.ts + :coarse - 1) / :coarse * :coarse AND id > fine.id)"
+    )
+    return db.execute(text, {**values, "early": kind + EARLY, "coarse": COARSE_MS})
+
+
+def _overlaps(times: tuple[int, int, int], begin_ms: int, end_ms: int) -> dict[int, int]:
+    """Number of a part of a time → how long it overlaps another time, in parts of a millisecond."""
+    since_ms, until_ms, parts = times
+    length, begin, end = (
+        until_ms - since_ms,
+        (begin_ms - since_ms) * parts,
+        (end_ms - since_ms) * parts,
+    )
+    return {
+        part: min(end, (part + 1) * length) - max(begin, part * length)
+        for part in range(max(begin, 0) // length, -(-end // length))
+    }
 
 
 def _event(row: tuple[int, str, int, int, int, bytes]) -> ArchivedEvent:

@@ -215,6 +215,46 @@ def test_old_loads_become_quarters_of_an_hour(tmp_path: Path) -> None:
         assert loads.span_ms == COARSE_MS
 
 
+def heat_of(folder: Path, begin: int, minutes: int) -> list[float | None]:
+    """Of one bundle, in parts of ten minutes."""
+    times = (begin, begin + minutes * MINUTE, minutes // 10)
+    (row,) = a_reader(folder).heat("bundle_load", ("msg_rate_in",), times, 9).bundles
+    return row.throughput
+
+
+def test_the_heat_of_a_long_time_is_made_of_averages(tmp_path: Path) -> None:
+    """They are there when a quarter of an hour is over, and what comes later counts, too: at once,
+    and when they take the place of what was recorded. What is asked for single minutes and moments
+    is answered from these until then.
+    """
+    begin = NOW // COARSE_MS * COARSE_MS
+    with a_file(tmp_path) as file:
+        for minute in range(1, 41):
+            ts = begin + minute * MINUTE
+            file.write([a_load(ts, rate=(minute - 1) // 5)], ts, 0)
+            file.roll_up(ts)
+        # Quarters of 1 and 4 on average, and ten minutes that have no average yet.
+        assert heat_of(tmp_path, begin, 40) == pytest.approx([1.0, 2.5, 4.0, 6.5])
+        assert heat_of(tmp_path, begin, 20) == pytest.approx([1.0, 2.0])
+        (loads,) = a_reader(tmp_path).moment(begin + 8 * MINUTE, ["bundle_load"]).loads
+        assert (loads.span_ms, loads.figures[BUNDLE][0]) == (MINUTE, 1.0)
+        series = a_reader(tmp_path).series("bundle_load", BUNDLE, 0, NOW * 2, 100)
+        assert len(series.points) == 40
+        half = begin + 20 * MINUTE + MINUTE // 2
+        file.write([a_load(half, rate=1_000.0)], ts, 0)
+        late = heat_of(tmp_path, begin, 40)
+        assert [part > 20 for part in late if part is not None] == [False, True, True, False]
+        file.roll_up(begin + DAY_MS + 30 * MINUTE)
+        series = a_reader(tmp_path).series("bundle_load", BUNDLE, 0, NOW * 2, 100)
+        assert [point.span_ms for point in series.points] == [COARSE_MS] * 2 + [MINUTE] * 10
+        means = [point.figures[0] for point in series.points[:2]]
+        assert means == pytest.approx([1.0, (15 * 4 + 1_000) / 16], rel=1e-4)
+        assert heat_of(tmp_path, begin, 40)[0] == pytest.approx(1.0)
+    with sqlite3.connect(tmp_path / "b1.sqlite") as db:
+        early = db.execute("SELECT ts FROM sample WHERE kind LIKE '%/%'").fetchall()
+    assert early == [(begin + 3 * COARSE_MS,)]
+
+
 def test_it_stays_within_age_and_size(tmp_path: Path) -> None:
     """What is too old goes; then the oldest, until the size is right, and the disk gets it back."""
     with a_file(tmp_path) as file:
