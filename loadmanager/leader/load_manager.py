@@ -92,8 +92,12 @@ class LeaderRecords:
 
     decisions: Decisions
     """The last ones, for operators."""
-    planned: Callable[[int, Plan], None]
-    """Called with the cycle and each plan."""
+    planned: Callable[[int, Plan, Sequence[str]], None]
+    """Called with the cycle, each plan, and the ids of the decisions that show it."""
+    moved: Callable[[int, Move, int | None, Sequence[str]], None]
+    """Called with the cycle, a move that has ended, the life that it ended, and the ids of the
+    decisions that show it: its own, and the one that ordered it.
+    """
     log: CycleLog | None = None
     """Records what cycles saw, used and decided."""
 
@@ -121,6 +125,8 @@ class LoadManager:
     cycles: int = field(default=0, init=False)
     not_moved: int = field(default=0, init=False)
     not_split: int = field(default=0, init=False)
+    _ordered_by: dict[str, str] = field(default_factory=dict)
+    """Move that has not ended → the decision that ordered it."""
     _hold_reason: Reason | None = None
     """What held the last cycle."""
     _last_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
@@ -174,8 +180,8 @@ class LoadManager:
                 f"Failed to acquire ownership of {bundle}: no broker qualifies: "
                 f"{refusals(choice.rejected)}"
             )
-        self._remember("place", partial(of_placement, choice))
-        self.records.planned(self.cycles, Plan(rule, placements=(choice,)))
+        decision = self._remember("place", partial(of_placement, choice))
+        self._planned(Plan(rule, placements=(choice,)), decision)
         return self._placed(
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
         )
@@ -226,13 +232,12 @@ class LoadManager:
         if doubts := self.usage.look(snapshot, settings, self.memories):
             self.record_plan(Plan("UsageModel", skipped=doubts))
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
-        self.records.planned(self.cycles, plan)
         if carry_out is None:
             moves: Sequence[Move] = self.moves.decide(plan.unloads, Author.CYCLE)
         else:
             moves = carry_out(snapshot, plan)
         self.not_moved += len(plan.unloads) - len(moves)
-        self._remember_cycle(plan, snapshot, moves)
+        self._planned(plan, self._remember_cycle(plan, snapshot, moves))
         if self.records.log is not None:
             self.records.log.cycle(
                 self.cycles,
@@ -244,14 +249,16 @@ class LoadManager:
                 draws=draws.values,
             )
 
-    def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
+    def _remember_cycle(
+        self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]
+    ) -> RecentDecision:
         """Put a cycle among the decisions; one that moves nothing together with others like it."""
         named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
         inputs = inputs_of(snapshot, self.strategies.value, named)
         move_of = {move.bundle: move for move in moves}
         stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
         same = None if plan.unloads else (plan.strategy, stay)
-        self.records.decisions.remember(
+        decision = self.records.decisions.remember(
             "shed",
             partial(of_cycle, plan, move_of, inputs),
             epoch=self.term.epoch,
@@ -259,6 +266,8 @@ class LoadManager:
             weight=1 + len(plan.unloads) + len(plan.skipped) + len(inputs.loads),
             same=same,
         )
+        self._ordered_by |= {move.id: decision.id for move in moves if not move.ended}
+        return decision
 
     def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
         """Say why brokers stay nearly empty: when that begins or ends, and every so many cycles."""
@@ -270,8 +279,7 @@ class LoadManager:
             return
         self._last_newcomers = brokers, self.cycles
         plan = Plan(strategy, skipped=skips)
-        self.records.planned(self.cycles, plan)
-        self._remember("newcomers", partial(of_cycle, plan, None, UNSET))
+        self._planned(plan, self._remember("newcomers", partial(of_cycle, plan, None, UNSET)))
 
     def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
         """Record that something holds the cycles, and that this is over; True while it does."""
@@ -280,14 +288,14 @@ class LoadManager:
         if why is not None:
             plan = Plan(settings.shedder, skipped=(Skip("cluster", why.code, why.text),))
             self._hold_reason = reason
-            self.records.planned(self.cycles, plan)
-            self.records.decisions.remember(
+            decision = self.records.decisions.remember(
                 "shed",
                 partial(of_cycle, plan, None, UNSET),
                 epoch=self.term.epoch,
                 cycle=self.cycles,
                 same=why.code,
             )
+            self._planned(plan, decision)
         return reason is not None
 
     def try_out(self, settings: StrategySettings) -> tuple[ClusterSnapshot, Plan]:
@@ -361,7 +369,7 @@ class LoadManager:
             # one warning in a grace period
             if skip.what in owners and skip.what not in self._unsplittable_ms:
                 self._unsplittable_ms[skip.what] = self.term.clock.now_ms()
-                self.records.planned(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
+                self.records.planned(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)), ())
                 log.warning(
                     "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
                 )
@@ -400,8 +408,8 @@ class LoadManager:
         Returns the split with its end; it raises nothing for one that failed.
         """
         self.split_ms[split.bundle] = self.term.clock.now_ms()
-        self.records.planned(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
         decision = self._remember("split", partial(of_split, split, owner.broker_id))
+        self._planned(Plan("BundleSplitterTask", splits=(split,)), decision)
         log.info(
             "bundle splits",
             **log_fields(SplitShown.of(split), "bundle", "boundaries", "reason"),
@@ -418,7 +426,7 @@ class LoadManager:
             end = SplitEnd((), str(error), sent=not isinstance(error, NotSentError))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = dataclasses.replace(split, end=end)
-        self.records.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
+        self._planned(Plan("BundleSplitterTask", splits=(ended,)), decision)
         self.records.decisions.changed(decision, partial(of_split, ended, owner.broker_id))
         return ended
 
@@ -429,11 +437,19 @@ class LoadManager:
             kind, details, epoch=self.term.epoch, cycle=self.cycles
         )
 
-    def moved(self, move: Move, _life: int | None = None) -> None:
-        """Put a move that has ended among the decisions: its outcome beside its reason."""
+    def _planned(self, plan: Plan, decision: RecentDecision) -> None:
+        self.records.planned(self.cycles, plan, (decision.id,))
+
+    def moved(self, move: Move, life: int | None = None) -> None:
+        """Record a move that has ended, and put it among the decisions: its outcome beside its
+        reason.
+        """
         if move.state is MoveState.FAILED and move.author is Author.CYCLE:
             self.not_moved += 1
-        self._remember("move", partial(of_move, copy.copy(move)))
+        decision = self._remember("move", partial(of_move, copy.copy(move)))
+        order = self._ordered_by.pop(move.id, None)
+        ids = (decision.id,) if order is None else (decision.id, order)
+        self.records.moved(self.cycles, move, life, ids)
 
     def merged(self, left: str, right: str, bundle: str, broker: str, reason: str) -> None:
         """Put a merge among the decisions."""
@@ -443,8 +459,7 @@ class LoadManager:
 
     def record_plan(self, plan: Plan) -> None:
         """Record a plan that another part of the leader made, and put it among the decisions."""
-        self.records.planned(self.cycles, plan)
-        self._remember("skip", partial(of_cycle, plan, None, UNSET))
+        self._planned(plan, self._remember("skip", partial(of_cycle, plan, None, UNSET)))
 
     def destinations(
         self, source: str, bundles: Sequence[str], reason: str

@@ -17,15 +17,18 @@ from loadmanager.kit.errors import ConflictError, NotFoundError
 from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.undo import UndoStep
+from loadmanager.leader.move_notes import moves_noted
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.undo_documents import ADMIN, CannotUndoError, Draft, EarlierMoves
 
 MOVES_MAX = 200
 """Moves that are undone at once."""
-MOVES_NOTE = "moves "
-"""Begins the list of moves in the note of a change that ordered some."""
 _PLAN = re.compile(r"POST /loadmanager/v1/plans/([^/?]+)/execute/?")
-_MOVES = re.compile(rf"{MOVES_NOTE}(\d+-\d+(?:, \d+-\d+)*)")
+_WHY = {
+    "place": "the bundle had no owner before: `bundles move` moves it elsewhere",
+    "unload": "no archive has the end of a move that it ordered",
+}
+"""Kind of a decision → why there is no move to undo."""
 ORDER = "it is an order, which stored nothing that could be put back"
 DIVIDED = (
     f"bundles are not put together or divided again: `{ADMIN} bundles merge` and `bundles split` "
@@ -56,7 +59,7 @@ class MovesBack:
         ]
         for id_ in decisions:
             if id_ in earlier.by_decision:
-                wanted += self._of_earlier_decision(draft, id_, earlier.by_decision[id_])
+                wanted += self._of_earlier_decision(draft, id_, earlier)
             else:
                 wanted += self._moves_of_decision(draft, id_)
         gone = await self.plans.gone([move.bundle for _, _, move in wanted])
@@ -74,7 +77,7 @@ class MovesBack:
         id_ = change.id or ""
         plan, listed = _PLAN.match(change.what), moves_noted(change.note)
         try:
-            if plan is not None:
+            if plan is not None and (not listed or self.plans.knows(plan[1])):
                 moves: Sequence[Move] = self.plans.find(plan[1]).moves
             elif listed:
                 moves = self._moves_named(listed, earlier)
@@ -97,10 +100,14 @@ class MovesBack:
         return [by_id[id_] for id_ in ids]
 
     def _of_earlier_decision(
-        self, draft: Draft, id_: str, moves: Sequence[Move]
+        self, draft: Draft, id_: str, earlier: EarlierMoves
     ) -> Iterator[tuple[str, str, Move]]:
-        what = "decision of an earlier term"
+        what, moves = "decision of an earlier term", earlier.by_decision[id_]
+        reasons = {**_WHY, "split": self.divided}
         try:
+            for kind in sorted(earlier.decided[id_] & reasons.keys()):
+                if not moves:
+                    raise CannotUndoError(earlier.why_unknown(reasons[kind]))
             yield from ((id_, what, move) for move in _made(moves))
         except CannotUndoError as error:
             draft.refuse(id_, what, None, str(error))
@@ -175,12 +182,6 @@ class MovesBack:
         return queued, not_queued
 
 
-def moves_noted(note: str | None) -> list[str]:
-    """The ids of the moves that a change ordered, by its note."""
-    match = _MOVES.search(note or "")
-    return match[1].split(", ") if match else []
-
-
 def _ids_of(decision: DecisionShown, divided: str) -> list[str]:
     """The ids of the moves that a decision made."""
     if decision.kind == "move" and decision.move is not UNSET:
@@ -188,7 +189,7 @@ def _ids_of(decision: DecisionShown, divided: str) -> list[str]:
     if decision.kind in ("split", "merge"):
         raise CannotUndoError(divided)
     if decision.kind == "place":
-        raise CannotUndoError("the bundle had no owner before: `bundles move` moves it elsewhere")
+        raise CannotUndoError(_WHY["place"])
     unloads = [] if decision.unloads is UNSET else decision.unloads
     return [each.move.id for each in unloads if each.move not in (UNSET, None)]
 

@@ -26,8 +26,8 @@ from loadmanager.leader.documents.moves import (
 )
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goals import TermGoals
+from loadmanager.leader.move_notes import moves_note
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.moves_back import MOVES_NOTE
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.undo import TermUndo
@@ -122,7 +122,7 @@ class Operations:
                 log.info("pin taken back", bundle=bundle, before=in_force and in_force.broker)
             text = move.outcome.text if move.outcome else "unknown"
             raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
-        note_change(f"{MOVES_NOTE}{move.id}")
+        note_change(moves_note([move.id]))
         return Moved(**structs.asdict(move), pinned_until=pinned_until)
 
     def _destination(self, destination: str) -> BrokerAddress:

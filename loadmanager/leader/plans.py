@@ -20,11 +20,13 @@ from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.plan_document import Drift, Inputs, PlanShown
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.audit import note_change
 from loadmanager.kit.errors import BadInputError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.documents.plans import BasedOn, SealedPlan, SealedPlans, SealedSummary
 from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.move_notes import moves_note
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.ports.operating import DriftError
 
@@ -157,6 +159,7 @@ class TermPlans:
             raise refusal(plan_id, drifts)
         term_plan.moves = self.moves.queue_all(unloads, Author.PLAN)
         term_plan.executed_ms = self.moves.term.clock.now_ms()
+        note_change(moves_note([move.id for move in term_plan.moves]))
         log.info(
             "plan carried out",
             plan=plan_id,
@@ -194,6 +197,10 @@ class TermPlans:
                 f"there is no plan {plan_id[:60]}: the last {PLANS_MAX} of a term are kept"
             )
         return term_plan
+
+    def knows(self, plan_id: str) -> bool:
+        """Whether a plan is kept."""
+        return plan_id in self._plans
 
     def is_ready(self, plan_id: str) -> bool:
         """True if a plan is kept, and neither carried out nor expired."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader.decisions import RecentDecision
 from loadmanager.leader.documents.findings import BacklogsShown
 from loadmanager.leader.ports.operating import (
     Absences,
@@ -73,6 +74,10 @@ class PresentLeader:
     def end(self) -> None:
         """This broker's term is over."""
         self.load_manager = self.members = self.findings = None
+
+    def shown_ids(self, decision: RecentDecision) -> tuple[str, ...]:
+        """The id by which operators are shown a decision of this broker; none unless it leads."""
+        return () if self.load_manager is None else (decision.id,)
 
     def follow(self, leader: Leader | None) -> None:
         """Follow this leader from now on; None: there is no leader."""

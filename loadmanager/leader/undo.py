@@ -18,15 +18,13 @@ from loadmanager.kit.errors import BadInputError, ConflictError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Operation
 from loadmanager.leader.documents.undo import IDS_MAX, Undone
-from loadmanager.leader.moves_back import MOVES_NOTE, MovesBack
+from loadmanager.leader.move_notes import moves_note
+from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.undo_documents import NAMED_MAX, Draft, SetKey, UndoOrder
 
 _DECISION = re.compile(r"(\d{1,12})-(a?)\d{1,12}")
-_EARLIER = (
-    "it was decided in another leader's term, and only that one knew this id: `loadmanager admin "
-    "decisions` shows by which one the archives have it"
-)
-_NOT_ARCHIVED = "no archive that answers has a decision of this id that moved a bundle"
+_EARLIER = "it was decided in another leader's term, and this broker has no archive to look in"
+_NOT_ARCHIVED = "no archive that answers has a decision of this id"
 
 log = get_logger("undo")
 
@@ -59,7 +57,7 @@ class TermUndo:
         """What undoing would do now. Raises `BadInputError` for too many ids."""
         if not 1 <= len(order.ids) <= IDS_MAX:
             raise BadInputError(f"1 to {IDS_MAX} ids of changes or decisions are expected")
-        draft = Draft()
+        draft = Draft(notes=list(order.earlier.notes()))
         changes, decisions = self._sorted(order, draft)
         await self.documents.draft(draft, changes, order.set_key)
         await self.moves.draft(draft, changes, decisions, order.earlier)
@@ -86,13 +84,13 @@ class TermUndo:
         await self.documents.write(draft)
         moves, not_queued = self.moves.queue(draft)
         if moves:
-            ids = ", ".join(move.id for move in moves)
-            note_change(f"undoes {undone}; {MOVES_NOTE}{ids}")
+            note_change(f"undoes {undone}; {moves_note([move.id for move in moves])}")
         log.info("undone", what=undone, documents=len(draft.documents), moves=len(moves))
         return Undone(
             seal=seal,
             steps=draft.steps,
             cannot=draft.cannot,
+            notes=draft.notes,
             moves=[move.id for move in moves],
             not_queued=not_queued,
         )
@@ -102,7 +100,7 @@ class TermUndo:
         changes, decisions = [], []
         for id_ in dict.fromkeys(order.ids):
             if (match := _DECISION.fullmatch(id_)) is not None:
-                if match[2] and id_ in order.earlier.unknown:
+                if id_ in order.earlier.unknown:
                     draft.refuse(id_, None, None, order.earlier.why_unknown(_NOT_ARCHIVED))
                 elif id_ in order.earlier.by_decision or (
                     not match[2] and int(match[1]) == self.epoch

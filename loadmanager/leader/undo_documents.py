@@ -6,7 +6,7 @@ What cannot be put back says what can be done instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -186,13 +186,20 @@ class EarlierMoves:
     by_move: dict[str, Move] = field(default_factory=dict)
     """Id of a move → the move."""
     by_decision: dict[str, list[Move]] = field(default_factory=dict)
-    """Id of a decision as archives name it → the moves that it made."""
+    """Id of a decision → the moves that it made; `decided`: the kinds of its records."""
+    decided: dict[str, set[str]] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     """Ids of decisions that no archive has."""
     silent: Sequence[str] = ()
     """Brokers whose part is missing."""
     cut_off: bool = False
     """Whether the archives have more moves than were looked at."""
+    unreadable: Sequence[str] = ()
+    """The records that cannot be read, each with its part."""
+
+    def notes(self) -> Iterator[str]:
+        """What was left out."""
+        yield from (f"a record is left out: {each}" for each in self.unreadable[:NAMED_MAX])
 
     def why_unknown(self, why: str) -> str:
         """`why`, with what is missing."""
@@ -230,6 +237,8 @@ class Draft:
     cannot: list[NotUndone] = field(default_factory=list)
     changed: list[ChangeShown] = field(default_factory=list)
     """Changes whose documents are not as they left them."""
+    notes: list[str] = field(default_factory=list)
+    """What may be missing."""
 
     @property
     def seal(self) -> str:
@@ -243,7 +252,7 @@ class Draft:
         return broker in cordons
 
     def plan(self) -> UndoPlan:
-        return UndoPlan(seal=self.seal, steps=self.steps, cannot=self.cannot)
+        return UndoPlan(seal=self.seal, steps=self.steps, cannot=self.cannot, notes=self.notes)
 
     def refuse(self, id_: str, what: str | None, of: str | None, why: str) -> None:
         self.cannot.append(NotUndone(id=id_, what=what, of=of, why=why))

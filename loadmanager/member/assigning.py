@@ -36,8 +36,10 @@ from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ownership.state_records import StateRecords
 from loadmanager.member.ports.lookup import Lookup
 
-Observe = Callable[[int, int, Plan], None]
-"""Called with the epoch, the cycle and the plan of decisions."""
+Observe = Callable[[int, int, Plan, Sequence[str]], None]
+"""Called with the epoch, the cycle and the plan of decisions, and the ids of these if this broker
+leads: else nobody is shown them.
+"""
 PLACEMENTS_MAX = 3
 """A search that chose so often in vain fails; the client asks again."""
 
@@ -135,8 +137,11 @@ class Assigning:
         self.placed += 1
         reason = placement_reason(choice.candidates, choice.rejected)
         epoch = self.cluster.leading.epoch
-        self.decisions.remember("place", partial(of_placement, choice), epoch=epoch, cycle=0)
-        self.observe(epoch, 0, Plan(EXTENSIBLE_PLACEMENT.name, placements=(choice,)))
+        decision = self.decisions.remember(
+            "place", partial(of_placement, choice), epoch=epoch, cycle=0
+        )
+        plan = Plan(EXTENSIBLE_PLACEMENT.name, placements=(choice,))
+        self.observe(epoch, 0, plan, self.cluster.leading.shown_ids(decision))
         log.info("bundle assigned", bundle=bundle, to=choice.broker, reason=reason)
         return choice.broker
 

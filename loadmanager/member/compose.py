@@ -7,7 +7,7 @@ Several complete members can therefore run in one process, on virtual time, over
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.load.reports import LocalBrokerData
@@ -289,12 +289,12 @@ class ComposedMember:
         if report is None and broker_id == self.base.broker_id:
             self.session_keeper.verify_registration()  # it was deleted or overwritten
 
-    def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
+    def _on_plan(self, epoch: int, cycle: int, plan: Plan, ids: Sequence[str]) -> None:
         if self._recorder is not None:
-            self._recorder.on_plan(epoch, cycle, plan)
+            self._recorder.on_plan(epoch, cycle, plan, ids)
         self._counts.on_plan(plan)
 
-    def _on_move(self, epoch: int, cycle: int, move: Move, life: int | None) -> None:
+    def _on_move(self, epoch: int, cycle: int, move: Move, *more: Any) -> None:
         if self._recorder is not None:
-            self._recorder.on_move(epoch, cycle, move, life)
+            self._recorder.on_move(epoch, cycle, move, *more)
         self._counts.on_move(move)

@@ -26,6 +26,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import of_cycle, of_split
+from loadmanager.member.assigning import Observe
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
@@ -43,7 +44,7 @@ class OwnerSplits:
     base: Base
     cluster: Cluster
     decisions: Decisions
-    observe: Callable[[int, int, Plan], None]
+    observe: Observe
     """Called with the epoch, the cycle (0) and the plan."""
     choose: Callable[[SplitSettings], Awaitable[threshold.Splits]] = field(init=False)
     """Says what to split; the host may set another one."""
@@ -62,15 +63,12 @@ class OwnerSplits:
             return
         chosen = await self.choose(settings)
         epoch = self.cluster.leading.epoch
-        if chosen.splits or chosen.skipped:
-            self.observe(
-                epoch, 0, Plan(self.strategy, splits=chosen.splits, skipped=chosen.skipped)
-            )
         if chosen.skipped:
             plan = Plan(self.strategy, skipped=chosen.skipped)
             details = partial(of_cycle, plan, None, msgspec.UNSET)
             same = tuple((skip.what, skip.code) for skip in chosen.skipped)
-            self.decisions.remember("skip", details, epoch=epoch, cycle=0, same=same)
+            decision = self.decisions.remember("skip", details, epoch=epoch, cycle=0, same=same)
+            self.observe(epoch, 0, plan, self.cluster.leading.shown_ids(decision))
         for split in chosen.splits:
             await self._split(split)
 
@@ -103,6 +101,8 @@ class OwnerSplits:
         decision = self.decisions.remember(
             "split", partial(of_split, split, me), epoch=epoch, cycle=0
         )
+        ids = self.cluster.leading.shown_ids(decision)
+        self.observe(epoch, 0, Plan(self.strategy, splits=(split,)), ids)
         try:
             end = split_end(
                 await self.ownership.split(split.bundle, list(split.boundaries), split.reason)
@@ -113,7 +113,7 @@ class OwnerSplits:
             end = SplitEnd((), str(error))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = replace(split, end=end)
-        self.observe(epoch, 0, Plan(self.strategy, splits=(ended,)))
+        self.observe(epoch, 0, Plan(self.strategy, splits=(ended,)), ids)
         self.decisions.changed(decision, partial(of_split, ended, me))
 
 

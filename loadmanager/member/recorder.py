@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.history.members import MemberChange
@@ -65,19 +66,18 @@ class Recorder:
         recording = Interval(base.broker, lambda settings: settings.history_interval_s)
         base.scope.spawn(every(recording, self.sample, "record", base.steps), "record")
 
-    def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
+    def on_plan(self, epoch: int, cycle: int, plan: Plan, ids: Sequence[str]) -> None:
         """The leader, which is this broker, decided."""
-        self.history.append(
-            *decisions(
-                self.base.clock.now_ms(), self.base.broker_id, plan, epoch=epoch, cycle=cycle
-            )
-        )
+        now_ms, me = self.base.clock.now_ms(), self.base.broker_id
+        self.history.append(*decisions(now_ms, me, plan, epoch=epoch, cycle=cycle, ids=ids))
 
-    def on_move(self, epoch: int, cycle: int, move: Move, life: int | None) -> None:
+    def on_move(
+        self, epoch: int, cycle: int, move: Move, life: int | None, ids: Sequence[str]
+    ) -> None:
         """A move that the leader, which is this broker, carried out has ended."""
-        now_ms = self.base.clock.now_ms()
+        now_ms, me = self.base.clock.now_ms(), self.base.broker_id
         self.history.append(
-            move_record(now_ms, self.base.broker_id, move, epoch=epoch, cycle=cycle, life=life)
+            move_record(now_ms, me, move, epoch=epoch, cycle=cycle, life=life, ids=ids)
         )
 
     async def sample(self) -> None:

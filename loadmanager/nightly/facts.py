@@ -287,7 +287,7 @@ class Facts:
         """The leaders' records of the moves that they made."""
         moves = self._rows(
             f"SELECT {', '.join(MOVE)} FROM {good('decision')} WHERE action = 'move' "
-            f"LIMIT {MOVES_MAX}"
+            f"ORDER BY ts DESC, broker, move, bundle LIMIT {MOVES_MAX}"
         )
         return sorted(moves, key=lambda row: (row["ts"], row["move"] or ""))
 
@@ -296,7 +296,8 @@ class Facts:
         """When the circuit breaker of a daemon beside a Pulsar stopped moves, and why."""
         stops = self._rows(
             f"SELECT ts, broker, reason FROM {good('decision')} WHERE action = 'skip' "
-            f"AND strategy = '{BREAKER}' AND code = '{BREAKER}' LIMIT {MOVES_MAX}"
+            f"AND strategy = '{BREAKER}' AND code = '{BREAKER}' "
+            f"ORDER BY ts DESC, broker, reason LIMIT {MOVES_MAX}"
         )
         return sorted(stops, key=lambda row: (row["ts"], row["broker"]))
 
@@ -329,7 +330,8 @@ class Facts:
         """What was recorded of brokers that left, and of leaders that began, in order of time."""
         changes = self._rows(
             "SELECT ts, broker, of, event, how, epoch, unheardMs AS unheard_ms "
-            f"FROM {good('member')} WHERE event IN ('left', 'leads') LIMIT {CHANGES_MAX}"
+            f"FROM {good('member')} WHERE event IN ('left', 'leads') "
+            f"ORDER BY ts DESC, broker, of, event, how, epoch LIMIT {CHANGES_MAX}"
         )
         return sorted(changes, key=lambda row: (row["ts"], row["broker"], row["of"]))
 
@@ -346,7 +348,7 @@ class Facts:
         )
         changes = self._rows(
             f"SELECT ts, broker, role, address, what FROM {good('change')} WHERE {methods} "
-            f"LIMIT {CHANGES_MAX}"
+            f"ORDER BY ts DESC, broker, what LIMIT {CHANGES_MAX}"
         )
         matches = [(row, NAMESPACE_CHANGE.fullmatch(row["what"])) for row in changes]
         rows = [

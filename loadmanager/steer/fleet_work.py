@@ -113,7 +113,6 @@ class _Built:
         self.producer = CanaryProducer(self.orders.release_bundle)
         self.moves = self._moves(queue)
         self.load_manager = self._load_manager()
-        self.moves.on_record.append(self.recorder.moved)
         self.acting = Acting(
             moves=self.moves,
             picture=self.picture,
@@ -160,6 +159,7 @@ class _Built:
             records=LeaderRecords(
                 decisions=Decisions(self.outside.clock),
                 planned=self.recorder.planned,
+                moved=self.recorder.moved,
                 log=self._cycle_log(),
             ),
             slow_s=SLOW_S,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,24 +40,19 @@ class FleetRecorder:
     settings: Live[FleetSettings]
     strategies: Live[StrategySettings]
     counts: Counts = field(default_factory=Counts)
-    _cycle: int = 0
-    """The cycle of the last plan."""
     _read_ms: dict[str, int] = field(default_factory=dict)
     """Broker → when it was last recorded."""
 
-    def planned(self, cycle: int, plan: Plan) -> None:
-        self._cycle = cycle
+    def planned(self, cycle: int, plan: Plan, ids: Sequence[str]) -> None:
+        """As `LeaderRecords.planned`; `moved`: as its `moved`."""
         self.counts.on_plan(plan)
         now_ms = self.clock.now_ms()
-        self.append(*decisions(now_ms, self.cluster, plan, epoch=self.epoch, cycle=cycle))
+        self.append(*decisions(now_ms, self.cluster, plan, epoch=self.epoch, cycle=cycle, ids=ids))
 
-    def moved(self, move: Move, life: int | None) -> None:
-        """Record a move that has ended."""
+    def moved(self, cycle: int, move: Move, life: int | None, ids: Sequence[str]) -> None:
         self.counts.on_move(move)
-        now_ms = self.clock.now_ms()
-        self.append(
-            move_record(now_ms, self.cluster, move, epoch=self.epoch, cycle=self._cycle, life=life)
-        )
+        now_ms, head = self.clock.now_ms(), {"epoch": self.epoch, "cycle": cycle}
+        self.append(move_record(now_ms, self.cluster, move, **head, life=life, ids=ids))
 
     def read(self, broker: str, reading: BrokerReading) -> None:
         """Record what a broker told of its load."""

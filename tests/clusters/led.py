@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -137,10 +137,10 @@ class Observed:
         self.plans: list[Plan] = []
         self.moves: list[Move] = []
 
-    def plan(self, _epoch: int, _cycle: int, plan: Plan) -> None:
+    def plan(self, _epoch: int, _cycle: int, plan: Plan, _ids: Sequence[str]) -> None:
         self.plans.append(plan)
 
-    def move(self, _epoch: int, _cycle: int, move: Move, _life: int | None) -> None:
+    def move(self, _epoch: int, _cycle: int, move: Move, *_more: object) -> None:
         self.moves.append(move)
 
 

@@ -343,12 +343,14 @@ async def a_cluster(
 ) -> AsyncIterator[Cluster]:
     """Running brokers with the namespace public/default; broker 0 leads.
 
-    With `addresses`, they are reached there, and ask each other through `peers`.
+    With `addresses`, they are reached there, and ask each other through `peers`. `<broker>` in a
+    value is the number of the broker.
     """
     addresses = addresses or [an_address(index) for index in range(brokers)]
     async with Scope("cluster") as scope, Cluster(scope) as cluster:
-        for address in addresses:
-            broker = Running(cluster, address, values or {}, cpu_percent, peers, verifier)
+        for index, address in enumerate(addresses):
+            own = {key: it.replace("<broker>", f"{index}") for key, it in (values or {}).items()}
+            broker = Running(cluster, address, own, cpu_percent, peers, verifier)
             cluster.brokers.append(broker)
             await broker.store.__aenter__()
             await broker.parts.start()

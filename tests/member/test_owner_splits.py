@@ -26,7 +26,7 @@ async def test_a_split_has_its_figures_and_its_outcome() -> None:
             ownership=broker.ownership,
             hosting=broker.tenant,
             decisions=Decisions(LoopTime()),
-            observe=lambda _epoch, _cycle, plan: observed.append(plan),
+            observe=lambda _epoch, _cycle, plan, _ids: observed.append(plan),
         )
         await splits.tick()
         halves = ["0x00000000_0x20000000", "0x20000000_0x40000000"]

@@ -21,12 +21,13 @@ from loadmanager.cli import main
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
-from loadmanager.nightly.facts import Facts
+from loadmanager.nightly.facts import CHANGES_MAX, Facts
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.ingest import Ingest
 from loadmanager.nightly.job import QUESTIONS
 from loadmanager.nightly.on_spark import OnSpark
 from loadmanager.nightly.questions import flapping, hot_bundles
+from loadmanager.nightly.reading import PROBLEM
 
 FULL = "0x00000000_0xffffffff"
 
@@ -273,6 +274,20 @@ def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     days.commit("2026-11-19", Manifest(files=[name]))
     with pytest.raises(duckdb.Error):
         Facts(ingest, StrategySettings(), history.START_MS).steps_before  # noqa: B018
+
+
+def test_of_more_brokers_that_left_than_are_read_the_last_count() -> None:
+    """The same ones whatever order the engine reads them in, and in order of time."""
+    names = "'b0' AS broker, 'b1' AS of, 'left' AS event, '' AS how, 1 AS epoch, 1 AS unheardMs"
+    for order in ("", " DESC"):
+        db = duckdb.connect()
+        db.execute(
+            f"CREATE TABLE member_lines AS SELECT range AS ts, {names}, "
+            f"NULL AS {PROBLEM} FROM range({CHANGES_MAX + 3}) ORDER BY ts{order}"
+        )
+        engine = SimpleNamespace(query=lambda sql, db=db: db.sql(sql).to_arrow_table())
+        facts = Facts(cast(Ingest, SimpleNamespace(engine=engine)), StrategySettings(), 0)
+        assert [row["ts"] for row in facts.members] == [*range(3, CHANGES_MAX + 3)]
 
 
 def test_a_broker_that_crashed_and_was_back_at_once_is_dated_by_its_samples(tmp_path: Path) -> None:

@@ -6,26 +6,26 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.engine.history.records import Decision
-from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
+from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.moves.move import Author, Move
 from loadmanager.kit.audit import ChangeShown
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import CorruptDataError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.history.archive_reader import ArchiveReader
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.http.archive import EVENTS_MAX, ROOT, TIME_MAX
-from loadmanager.leader.moves_back import moves_noted
+from loadmanager.leader.move_notes import moves_noted
 from loadmanager.leader.undo_documents import EarlierMoves
 
 MOVE, UNLOAD = "decision.move", "decision.unload"
+DECISIONS = (MOVE, UNLOAD, "decision.place", "decision.split", "decision.skip")
 WITHIN_MS = DAY_MS
 """A move that a change ordered ended at most this long after it."""
 BEFORE_MS = 600_000
 """Or so long before it, at most: a change is recorded when its request is answered."""
+_OF_LEADER = re.compile(r"\d{1,12}-\d{1,12}")
 _ARCHIVED = re.compile(r"(\d{1,12})-a(\d{1,12})")
 
 
@@ -33,14 +33,20 @@ _ARCHIVED = re.compile(r"(\d{1,12})-a(\d{1,12})")
 class _Parts:
     """What the archives answered."""
 
-    events: list[ArchivedEvent] = field(default_factory=list)
+    records: list[tuple[ArchivedEvent, Decision]] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
+    """Parts with a record that cannot be read, and why."""
     cut_off: bool = False
 
     def add(self, part: ArchivedEvents) -> None:
-        """Take a part."""
-        self.events += part.events
+        """Take a part, without what cannot be read."""
         self.cut_off = self.cut_off or part.cut_off
+        for event in part.events:
+            try:
+                self.records.append((event, event.record_as(Decision)))
+            except CorruptDataError as error:
+                self.unreadable.add(f"{part.part}: {error}")
 
 
 class MovesOfAll:
@@ -50,53 +56,71 @@ class MovesOfAll:
         self._use, self._everybody = use, everybody
 
     async def find(self, ids: Sequence[str], changes: Iterable[ChangeShown]) -> EarlierMoves:
-        """Those of the decisions that archives named so (`7-a25`), and of the changes."""
-        answer = EarlierMoves()
+        """Those of the decisions of earlier terms (`7-12`, or `7-a25` as archives name what has no
+        id), and of the changes.
+        """
+        answer, parts = EarlierMoves(), _Parts()
         if self._use.archive is None:
             return answer
-        decisions = {
+        epoch = f"{self._use.leading.epoch}-"
+        for id_ in ids:
+            if _OF_LEADER.fullmatch(id_) and not id_.startswith(epoch):
+                of_id = _Parts()
+                await self._ask(of_id, DECISIONS, id_, 0, TIME_MAX)
+                parts.silent |= of_id.silent
+                parts.unreadable |= of_id.unreadable
+                self._add(answer, id_, of_id, [each for _, each in of_id.records])
+        archived = {
             id_: (int(it[1]), int(it[2])) for id_ in ids if (it := _ARCHIVED.fullmatch(id_))
         }
-        ordered_moves = [
-            (change.ts, names) for change in changes if (names := self._earlier(change))
+        ordered_ms = [
+            change.ts
+            for change in changes
+            if any(not name.startswith(epoch) for name in moves_noted(change.note))
         ]
-        parts = _Parts()
-        if decisions:
-            await self._ask(parts, MOVE, 0, None)
-            await self._ask(parts, UNLOAD, 0, None)
-        elif ordered_moves:
-            first, last = min(ts for ts, _ in ordered_moves), max(ts for ts, _ in ordered_moves)
-            await self._ask(parts, MOVE, max(first - BEFORE_MS, 0), last + WITHIN_MS)
-        records = [(event, _decision(event)) for event in parts.events]
-        moves = [(event, record) for event, record in records if record.action == "move"]
-        answer.by_move = {record.move or "": _move(event, record) for event, record in moves}
-        for id_, (epoch, number) in decisions.items():
+        if archived:
+            await self._ask(parts, (MOVE,), None, 0, TIME_MAX)
+            await self._ask(parts, (UNLOAD,), None, 0, TIME_MAX)
+        elif ordered_ms:
+            first, last = max(min(ordered_ms) - BEFORE_MS, 0), max(ordered_ms) + WITHIN_MS
+            await self._ask(parts, (MOVE,), None, first, last)
+        for id_, named in archived.items():
             decided_so = [
-                record for event, record in records if (record.epoch, event.id) == (epoch, number)
+                record for event, record in parts.records if (record.epoch, event.id) == named
             ]
-            answer.by_decision[id_] = [
-                move
-                for event, record in moves
-                if any(_made(each, record) for each in decided_so)
-                and (move := answer.by_move[record.move or ""])
-            ]
-            if not decided_so:
-                answer.unknown.add(id_)
+            self._add(answer, id_, parts, decided_so)
+        answer.by_move = _moves(parts)
         answer.silent, answer.cut_off = sorted(parts.silent), parts.cut_off
+        answer.unreadable = sorted(parts.unreadable)
         return answer
 
-    def _earlier(self, change: ChangeShown) -> list[str]:
-        """The moves of earlier terms that a change ordered."""
-        epoch = f"{self._use.leading.epoch}-"
-        return [name for name in moves_noted(change.note) if not name.startswith(epoch)]
+    def _add(
+        self, answer: EarlierMoves, id_: str, parts: _Parts, decided_so: Sequence[Decision]
+    ) -> None:
+        """Add the moves that a decision made, or else why there is none."""
+        if not decided_so:
+            answer.unknown.add(id_)
+        answer.decided[id_] = {record.action for record in decided_so}
+        moves = _moves(parts)
+        answer.by_decision[id_] = [
+            moves[move]
+            for move in dict.fromkeys(
+                record.move or ""
+                for _, record in parts.records
+                if record.action == "move" and any(_made(each, record) for each in decided_so)
+            )
+            if move in moves
+        ]
 
-    async def _ask(self, parts: _Parts, kind: str, since_ms: int, until_ms: int | None) -> None:
+    async def _ask(
+        self, parts: _Parts, kinds: Sequence[str], about: str | None, since_ms: int, until_ms: int
+    ) -> None:
         archive = self._use.archive
         assert archive is not None
-        until = TIME_MAX if until_ms is None else min(until_ms, TIME_MAX)
+        until = min(until_ms, TIME_MAX)
 
         def read(reader: ArchiveReader) -> ArchivedEvents:
-            return reader.events([kind], None, since_ms, until, EVENTS_MAX)
+            return reader.events(kinds, about, since_ms, until, EVENTS_MAX)
 
         me = self._use.self_address.broker_id
         own = ArchivedEvents(part=me, recorded=[], events=[])
@@ -104,12 +128,8 @@ class MovesOfAll:
             own = await archive.ask(read)
         except OperationalError:
             parts.silent.add(me)
-        query = {
-            "kind": kind,
-            "since": f"{since_ms}",
-            "until": f"{until}",
-            "limit": f"{EVENTS_MAX}",
-        }
+        query = [("kind", kind) for kind in kinds] + ([] if about is None else [("about", about)])
+        query += [("since", f"{since_ms}"), ("until", f"{until}"), ("limit", f"{EVENTS_MAX}")]
         answers = await self._everybody.ask(
             "GET", f"{ROOT}/events", ArchivedEvents, lambda: own, query
         )
@@ -129,6 +149,8 @@ def _made(decision: Decision, move: Decision) -> bool:
     """Whether a decision is this move, or of the cycle that made it."""
     if decision.action == "move":
         return decision.move == move.move
+    if decision.ids:
+        return decision.ids[0] in move.ids
     return (decision.epoch, decision.cycle, Author.CYCLE.value) == (
         move.epoch,
         move.cycle,
@@ -136,29 +158,13 @@ def _made(decision: Decision, move: Decision) -> bool:
     )
 
 
-def _decision(event: ArchivedEvent) -> Decision:
-    """Raises `OperationalError` for a record of another shape."""
-    try:
-        return msgspec.convert(event.record, Decision)
-    except msgspec.ValidationError as error:
-        raise OperationalError(f"an archive has a decision that cannot be read: {error}") from None
-
-
-def _move(event: ArchivedEvent, record: Decision) -> Move:
-    """As the leader of then knew it."""
-    is_done = record.state == MoveState.DONE.value
-    return Move(
-        id=record.move or "",
-        bundle=record.bundle or "",
-        source=record.source or "",
-        destination=record.destination,
-        reason=record.reason,
-        why=dict(record.why),
-        author=Author.OPERATOR,
-        swap=None,
-        state=MoveState.DONE if is_done else MoveState.FAILED,
-        created_at=event.ts,
-        started_at=None,
-        ended_at=event.last,
-        outcome=Outcome(record.outcome or "", owner=record.owner),
-    )
+def _moves(parts: _Parts) -> dict[str, Move]:
+    """Id → the move as the leader of then knew it."""
+    moves = {}
+    for event, record in parts.records:
+        if record.action == "move":
+            try:
+                moves[record.move or ""] = recorded_move(record, event.last)
+            except CorruptDataError as error:
+                parts.unreadable.add(str(error))
+    return moves

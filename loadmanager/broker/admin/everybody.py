@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
+from multidict import MultiDict
 
 from loadmanager.broker.admin.calls import Calls, UnansweredError
 from loadmanager.broker.admin.use_cases import UseCases
@@ -48,7 +49,7 @@ class Everybody:
         path: str,
         shape: type[T],
         own: Callable[[], T],
-        query: Mapping[str, str] | None = None,
+        query: Sequence[tuple[str, str]] | Mapping[str, str] = (),
         *,
         most: int = BROKERS_ASKED_MAX,
     ) -> AnswersByBroker[T]:
@@ -64,7 +65,8 @@ class Everybody:
         async def ask_broker(broker: BrokerAddress) -> T | OperationalError:
             if broker.broker_id == self._use.self_address.broker_id:
                 return own()
-            wanted = {**(query or {}), "local": "true"}
+            wanted = MultiDict(query)
+            wanted["local"] = "true"
             return await self._asked(broker, method, path, shape, wanted)
 
         results = await for_each(addresses, ask_broker, ASKED_AT_ONCE)
@@ -77,7 +79,12 @@ class Everybody:
         return answers
 
     async def _asked(
-        self, broker: BrokerAddress, method: str, path: str, shape: type[T], query: dict[str, str]
+        self,
+        broker: BrokerAddress,
+        method: str,
+        path: str,
+        shape: type[T],
+        query: Mapping[str, str],
     ) -> T | OperationalError:
         """A broker's answer, or the error that there is instead."""
         try:

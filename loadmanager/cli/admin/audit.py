@@ -21,7 +21,6 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.kit.audit import ChangeShown, ChangesShown
@@ -94,7 +93,7 @@ def changes_of(
             limit=limit,
             wanted=lambda event: role in (None, event.record.get("role")),
         )
-        changes = [record_as(event, ChangeShown) for event in events.events]
+        changes = [event.record_as(ChangeShown) for event in events.events]
         return KnownChanges(changes, events.notes, events.missing)
     if until is not None:
         raise OperationalError("this broker has no archive: it knows the last changes only")

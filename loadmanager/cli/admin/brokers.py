@@ -13,7 +13,6 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import clock, span
@@ -127,7 +126,7 @@ def _leader_at(admin: AdminClient, at_ms: int) -> str | None:
     events = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
     left = set[str]()
     for event in events:  # the newest first
-        change = record_as(event, MemberChange)
+        change = event.record_as(MemberChange)
         if change.event == "leads":
             return None if change.of in left else change.of
         if change.event == "left":

@@ -17,12 +17,11 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.clients import ClientStep
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import HOUR_MS
 
 REFUSED = f"{ClientStep.kind}.refused"
@@ -86,9 +85,9 @@ def _last_of(admin: AdminClient, text: str) -> list[str]:
         if has_archives(admin):
             last = events_of(admin, STEPS, text, limit=1).events
             lines += [
-                f"{clock(it.last)}  {client_sentence(record_as(it, ClientStep))}" for it in last
+                f"{clock(it.last)}  {client_sentence(it.record_as(ClientStep))}" for it in last
             ]
-    except OperationalError:
+    except LoadManagerError:
         pass  # it is of use without
     return lines
 
@@ -97,7 +96,7 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
     since = now_ms() - HOUR_MS if since is None else since
     about = text or None
     past = events_of(admin, (REFUSED,), about, since_ms=since, limit=limit)
-    steps = [(event.last, record_as(event, ClientStep)) for event in past.events]
+    steps = [(event.last, event.record_as(ClientStep)) for event in past.events]
     rows = [
         (
             clock(at_ms),

@@ -20,13 +20,12 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
-from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
-from loadmanager.engine.history.records import Decision
-from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
+from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.decisions import BundleStory
 from loadmanager.leader.documents.moves import (
@@ -62,7 +61,7 @@ def moves_list(
     if since is not None or until is not None:
         past = events_of(admin, ("decision.move",), since_ms=since, until_ms=until, limit=limit)
         data = [event.record for event in past.events]
-        moves = [_move_of(record_as(event, Decision), event.ts) for event in past.events]
+        moves = [recorded_move(event.record_as(Decision), event.ts) for event in past.events]
         ended = [(clock(move.ended_at or 0), *_row(move)) for move in moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
         return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)
@@ -72,39 +71,6 @@ def moves_list(
     if answer.paused is not None:
         parts.append(f"paused until {clock(answer.paused.until)}  {answer.paused.note}".rstrip())
     return Output(raw, tuple(parts))
-
-
-def _move_of(record: Decision, ended_ms: int) -> Move:
-    """A move that an archive has. Raises `OperationalError` for words of another version."""
-    outcome = Outcome(
-        record.outcome or "",
-        owner=record.owner,
-        clients_closed=record.clients_closed,
-        clients_back=record.clients_back,
-        clients_unserved=record.clients_unserved,
-        clients_waited_ms=record.clients_waited_ms,
-        clients_waited_mean_ms=record.clients_waited_mean_ms,
-        pause_ms=record.pause_ms,
-    )
-    try:
-        author, state = Author(record.author), MoveState(record.state)
-    except ValueError as error:
-        raise OperationalError(f"an archive has a move of another version: {error}") from None
-    return Move(
-        id=record.move or "",
-        bundle=record.bundle or "",
-        source=record.source or "",
-        destination=record.destination,
-        reason=record.reason,
-        why=dict(record.why),
-        author=author,
-        swap=None,
-        state=state,
-        created_at=ended_ms - (record.waited_ms or 0),
-        started_at=None,
-        ended_at=ended_ms,
-        outcome=outcome,
-    )
 
 
 def _row(move: Move) -> tuple[Cell, ...]:

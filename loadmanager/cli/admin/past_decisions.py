@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from loadmanager.engine.history.records import Decision
-from loadmanager.engine.moves.move import Outcome
+from loadmanager.engine.history.records import Decision, recorded_outcome
 from loadmanager.engine.strategies.plan_document import SkipShown, UnloadShown
-from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.leader.documents.decisions import DecisionShown
-
-T = TypeVar("T")
 
 ACTIONS = ("unload", "place", "split", "skip", "move")
 KINDS = tuple(f"decision.{action}" for action in ACTIONS)
@@ -23,22 +17,12 @@ OF_A_CYCLE = ("unload", "skip")
 _Recorded = tuple[ArchivedEvent, Decision]
 
 
-def record_as(event: ArchivedEvent, shape: type[T]) -> T:
-    """The record of an event. Raises `OperationalError` for something else."""
-    try:
-        return msgspec.convert(event.record, shape)
-    except msgspec.ValidationError as error:
-        raise OperationalError(
-            f"an archive has a {event.kind} record that cannot be read: {error}"
-        ) from None
-
-
 def decisions_of(events: Iterable[ArchivedEvent]) -> list[DecisionShown]:
     """The decisions, the newest first; what one cycle unloaded and left is one decision."""
     cycles: dict[tuple[Any, ...], list[_Recorded]] = {}
     decisions = []
     for event in events:
-        record = record_as(event, Decision)
+        record = event.record_as(Decision)
         if record.action in OF_A_CYCLE:
             key = (record.epoch, record.cycle, record.strategy, event.last)
             cycles.setdefault(key, []).append((event, record))
@@ -49,7 +33,8 @@ def decisions_of(events: Iterable[ArchivedEvent]) -> list[DecisionShown]:
 
 
 def _head(event: ArchivedEvent, record: Decision, kind: str) -> dict[str, Any]:
-    head = {"id": f"{record.epoch}-a{event.id}", "ts": event.last, "kind": kind}
+    id_ = record.ids[0] if record.ids else f"{record.epoch}-a{event.id}"
+    head = {"id": id_, "ts": event.last, "kind": kind}
     return {**head, "epoch": record.epoch, "cycle": record.cycle}
 
 
@@ -84,17 +69,11 @@ def _single(event: ArchivedEvent, record: Decision) -> DecisionShown:
     head |= {"bundle": record.bundle or "", "reason": record.reason}
     if record.action == "place":
         return DecisionShown(**head, broker=record.destination, rejected=record.why)
-    outcome = Outcome(
-        record.outcome or "",
-        owner=record.owner,
-        clients_closed=record.clients_closed,
-        clients_back=record.clients_back,
-        clients_unserved=record.clients_unserved,
-        clients_waited_ms=record.clients_waited_ms,
-        clients_waited_mean_ms=record.clients_waited_mean_ms,
-        pause_ms=record.pause_ms,
-    )
-    head |= {"why": dict(record.why), "state": record.state or "", "outcome": outcome}
+    head |= {
+        "why": dict(record.why),
+        "state": record.state or "",
+        "outcome": recorded_outcome(record),
+    }
     if record.action == "split":
         return DecisionShown(**head, broker=record.owner)
     return DecisionShown(

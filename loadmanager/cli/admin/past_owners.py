@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import BundleState
@@ -94,11 +93,11 @@ class _Changes:
 
     def add(self, event: ArchivedEvent) -> None:
         if event.kind == MemberChange.kind:
-            change = record_as(event, MemberChange)
+            change = event.record_as(MemberChange)
             if change.event == "left":
                 self.left.append((event.ts, change.of))
             return
-        step = record_as(event, OwnershipStep)
+        step = event.record_as(OwnershipStep)
         owns = step.after == BundleState.OWNED.value
         if owns or (step.after == BundleState.FREE.value and step.before not in NOT_YET_OWNED):
             changes = self.of_bundle.setdefault(step.bundle, [])

@@ -13,7 +13,6 @@ from loadmanager.cli.admin.archives import at_option, events_of, incomplete
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
-from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.shapes import Names, Texts
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import table
@@ -52,7 +51,7 @@ def _settings_at(admin: AdminClient, values: Texts, at_ms: int) -> Output:
     changes = events_of(admin, ("change",), SETTINGS, since_ms=at_ms + 1, limit=CHANGES_MAX)
     since: dict[str, str] = {}
     for change in changes.events:  # the newest first
-        record = record_as(change, ChangeShown)
+        record = change.record_as(ChangeShown)
         before, after = _fields(record.before), _fields(record.after)
         for key in sorted({*before, *after}):
             values.pop(key, None)

@@ -26,7 +26,7 @@ from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Downtime, downtimes
-from loadmanager.cli.admin.past_decisions import decisions_of, record_as
+from loadmanager.cli.admin.past_decisions import decisions_of
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Shown
@@ -48,7 +48,7 @@ MEMBERS_MAX = 1_000
 
 
 @click.command(cls=AdminCommand)
-@click.argument("name", metavar="BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE|CLIENT")
+@click.argument("name", metavar="BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE|CLIENT|DECISION")
 @since_option
 @until_option
 @click.option(
@@ -125,7 +125,7 @@ def owners_that_left(
             else:
                 served.pop((what, broker), None)
             continue
-        change = record_as(event, MemberChange)
+        change = event.record_as(MemberChange)
         if change.event == "left":
             own = {key: since for key, since in served.items() if key[1] == change.of}
             served = {key: since for key, since in served.items() if key not in own}
@@ -141,10 +141,10 @@ def _served(event: ArchivedEvent) -> tuple[str, str, bool] | None:
     None: the event does not say.
     """
     if event.kind == OwnershipStep.kind:
-        step = record_as(event, OwnershipStep)
+        step = event.record_as(OwnershipStep)
         return (step.bundle, step.broker, step.after == "Owned") if step.after in ENDS else None
     if event.kind in (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"):
-        client = record_as(event, ClientStep)
+        client = event.record_as(ClientStep)
         return f"{client.name} {client.topic}", client.broker, client.event == "attached"
     return None
 
@@ -153,7 +153,7 @@ def _uncounted(admin: AdminClient, since: int | None, until: int | None) -> list
     """Where more clients came and left than were recorded."""
     kinds = (f"{ClientStep.kind}.unrecorded",)
     answer = events_of(admin, kinds, since_ms=since, until_ms=until, limit=GAPS_SHOWN)
-    steps = [record_as(event, ClientStep) for event in answer.events]
+    steps = [event.record_as(ClientStep) for event in answer.events]
     return [
         f"{step.broker} recorded {count_of(step.times, 'step')} of clients before {clock(step.ts)} "
         "by their number only: too many came at once"
@@ -186,7 +186,7 @@ def _lines(events: Sequence[ArchivedEvent], down_times: Sequence[Downtime]) -> l
 
 
 def _step(event: ArchivedEvent) -> str:
-    step = record_as(event, OwnershipStep)
+    step = event.record_as(OwnershipStep)
     if step.after == "Owned" and step.before != "Owned":
         return f"{step.bundle} is served by {step.broker} ({step.reason})"
     if step.after == "Free" and step.before != "Assigning":
@@ -197,7 +197,7 @@ def _step(event: ArchivedEvent) -> str:
 
 
 def _change(event: ArchivedEvent) -> str:
-    change = record_as(event, AuditedChange)
+    change = event.record_as(AuditedChange)
     after = "" if change.after is None else f": {change.after}"
     return f"{change.role or change.address} changed {change.path or ''} ({change.what}){after}"
 
@@ -220,11 +220,11 @@ def client_sentence(step: ClientStep) -> str:
 
 
 def _client(event: ArchivedEvent) -> str:
-    return client_sentence(record_as(event, ClientStep))
+    return client_sentence(event.record_as(ClientStep))
 
 
 def _member(event: ArchivedEvent) -> str:
-    change = record_as(event, MemberChange)
+    change = event.record_as(MemberChange)
     if change.event == "left":
         return f"{change.of} left: {change.how}; it owned {count_of(change.bundles, 'bundle')}"
     bundles = count_of(change.bundles, "bundle")

@@ -58,6 +58,7 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
         ids = _ids_of(changes.changes)
     notes = [*incomplete(changes.notes), *_without_id(changes.changes)]
     plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
+    notes += incomplete(plan.notes)
     status = 1 if plan.cannot or not plan.steps or notes else 0
     parts: list[Shown] = [[*_steps(plan.steps), *_cannot(plan.cannot)], *notes]
     if not plan.steps:

@@ -79,7 +79,7 @@ def _of_decision(record: Decision) -> Iterator[str]:
     yield from _with_namespace(record.bundle)
     if record.what not in (None, CLUSTER):
         yield from _with_namespace(record.what)
-    yield from filter(None, (record.source, record.destination, record.owner))
+    yield from filter(None, (record.source, record.destination, record.owner, *record.ids))
 
 
 def _of_step(record: OwnershipStep) -> Iterator[str]:

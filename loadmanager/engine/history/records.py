@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.engine.strategies.plan import Plan, Skip
 from loadmanager.engine.strategies.plan_document import placement_reason
+from loadmanager.kit.errors import CorruptDataError
 
 VERSION = 2
 POSSIBLE = 1.5
@@ -143,6 +144,10 @@ class Decision(Record):
     """The same for all of these, on the mean."""
     clients_unserved: int | None = None
     """Those that were connected to the destination and had got nothing of what they wanted."""
+    ids: list[str] = msgspec.field(default_factory=list)
+    """The ids by which the leader shows it: its own, and of `move`, also that of the decision that
+    ordered the move. Empty in earlier versions, and where a broker decided that does not lead.
+    """
 
 
 class OwnershipStep(Record):
@@ -288,7 +293,9 @@ def bundle_loads(
     ]
 
 
-def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> list[Decision]:
+def decisions(
+    ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int, ids: Sequence[str] = ()
+) -> list[Decision]:
     """A record for everything in a plan; of the skips, `SKIPS_MAX`, bundles first; of the brokers
     that a placement rejected, the first `REJECTED_MAX`.
     """
@@ -301,6 +308,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
             cycle=cycle,
             strategy=plan.strategy,
             action=action,
+            ids=list(ids),
             **fields,
         )
 
@@ -350,7 +358,14 @@ def _texts(why: Mapping[str, float | str]) -> dict[str, str]:
 
 
 def move_record(
-    ts: int, broker: str, move: Move, *, epoch: int, cycle: int, life: int | None
+    ts: int,
+    broker: str,
+    move: Move,
+    *,
+    epoch: int,
+    cycle: int,
+    life: int | None,
+    ids: Sequence[str] = (),
 ) -> Decision:
     """The record of a move that has ended; `life`: that of the bundle at the source."""
     outcome = move.outcome or Outcome("")
@@ -380,6 +395,46 @@ def move_record(
         pause_ms=outcome.pause_ms,
         life=life,
         waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_at),
+        ids=list(ids),
+    )
+
+
+def recorded_move(record: Decision, ended_ms: int) -> Move:
+    """The move that `move_record` recorded. Raises `CorruptDataError` for words of another
+    version.
+    """
+    try:
+        author, state = Author(record.author), MoveState(record.state)
+    except ValueError as error:
+        raise CorruptDataError(f"a record of move {record.move}: {error}") from None
+    return Move(
+        id=record.move or "",
+        bundle=record.bundle or "",
+        source=record.source or "",
+        destination=record.destination,
+        reason=record.reason,
+        why=dict(record.why),
+        author=author,
+        swap=None,
+        state=state,
+        created_at=ended_ms - (record.waited_ms or 0),
+        started_at=None,
+        ended_at=ended_ms,
+        outcome=recorded_outcome(record),
+    )
+
+
+def recorded_outcome(record: Decision) -> Outcome:
+    """What came of a move or a split."""
+    return Outcome(
+        record.outcome or "",
+        owner=record.owner,
+        clients_closed=record.clients_closed,
+        clients_back=record.clients_back,
+        clients_unserved=record.clients_unserved,
+        clients_waited_ms=record.clients_waited_ms,
+        clients_waited_mean_ms=record.clients_waited_mean_ms,
+        pause_ms=record.pause_ms,
     )
 
 

@@ -5,9 +5,14 @@ Times are milliseconds since the epoch.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from loadmanager.kit.errors import CorruptDataError
 from loadmanager.kit.model import Shape
+
+T = TypeVar("T")
 
 
 class RecordedSpan(Shape):
@@ -44,6 +49,15 @@ class ArchivedEvent(Shape):
     times: int
     record: dict[str, Any]
     """The record as the history has it."""
+
+    def record_as(self, shape: type[T]) -> T:
+        """The record. Raises `CorruptDataError` for something else."""
+        try:
+            return msgspec.convert(self.record, shape)
+        except msgspec.ValidationError as error:
+            raise CorruptDataError(
+                f"an archive has a {self.kind} record that cannot be read: {error}"
+            ) from None
 
 
 class ArchivedEvents(ArchivePart, kw_only=True):

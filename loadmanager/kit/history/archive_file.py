@@ -10,7 +10,7 @@ machine that loses its power loses the last moments of the archive, and the hist
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -103,8 +103,8 @@ class ArchiveFile:
         self._inode = path.stat().st_ino
         self._numbers: dict[str, int] = {}
         self._day = 0
-        self._folds: dict[Any, tuple[int, int]] = {}
-        """What is the same → its event, and when that began."""
+        self._folds: dict[Any, tuple[int, int, set[str]]] = {}
+        """What is the same → its event, when that began, and what it is about."""
         self._encoder = msgspec.json.Encoder()
         self._db = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
@@ -232,13 +232,16 @@ class ArchiveFile:
         rule = self._catalogue[record.kind]
         assert isinstance(rule, EventsOf)
         same = rule.same(record)
-        event, began_ms = self._folds.get(same, (0, 0)) if same is not None else (0, 0)
-        document = self._encoder.encode(record)
+        nothing: tuple[int, int, set[str]] = (0, 0, set())
+        event, began_ms, named = nothing if same is None else self._folds.get(same, nothing)
+        document, about = self._encoder.encode(record), set(rule.about(record))
         if event and 0 <= record.ts - began_ms < FOLD_MS:
             self._db.execute(
                 "UPDATE event SET last=max(last, ?), times=times+1, record=? WHERE id=?",
                 (record.ts, document, event),
             )
+            self._add_about(event, began_ms, about - named)
+            named |= about
             return
         event = (
             self._db.execute(
@@ -250,10 +253,13 @@ class ArchiveFile:
         if same is not None:
             if len(self._folds) >= FOLDS_MAX:
                 del self._folds[next(iter(self._folds))]
-            self._folds[same] = (event, record.ts)
+            self._folds[same] = (event, record.ts, about)
+        self._add_about(event, record.ts, about)
+
+    def _add_about(self, event: int, ts: int, names: Set[str]) -> None:
         self._db.executemany(
             "INSERT OR IGNORE INTO about(name, ts, event) VALUES(?, ?, ?)",
-            [(self._id(name), record.ts, event) for name in sorted(set(rule.about(record)))],
+            [(self._id(name), ts, event) for name in sorted(names)],
         )
 
     # Bounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from loadmanager.kit.model import Model, Name, Shape
 
@@ -36,16 +36,18 @@ class NotUndone(Shape):
     why: str
 
 
-class UndoPlan(Shape):
+class UndoPlan(Shape, kw_only=True):
     """What undoing would do, in this order; nothing is done yet."""
 
     seal: str
     """The same for the same steps: who has a plan carried out names it."""
     steps: list[UndoStep]
     cannot: list[NotUndone]
+    notes: list[str] = field(default_factory=list)
+    """What was left out because it cannot be read."""
 
 
-class Undone(UndoPlan):
+class Undone(UndoPlan, kw_only=True):
     """A plan that was carried out."""
 
     moves: list[str]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from loadmanager.engine.history.members import MemberChange
@@ -61,10 +62,11 @@ class Leads:
     events: EventHub
     stats_interval_s: Callable[[], float]
     """Over how long brokers measure traffic."""
-    observe: Callable[[int, int, Plan], None]
-    """Called with the epoch, the cycle and the plan."""
-    observe_move: Callable[[int, int, Move, int | None], None]
-    """Called with the epoch, the cycle, a move that has ended, and the life that it ended."""
+    observe: Callable[[int, int, Plan, Sequence[str]], None]
+    """Called with the epoch, and what `LeaderRecords.planned` is called with; `observe_move`: with
+    that of `LeaderRecords.moved`.
+    """
+    observe_move: Callable[[int, int, Move, int | None, Sequence[str]], None]
 
     def within(self, scope: Scope, steps: Steps) -> Leads:
         """The same in a term: what it starts ends with the term."""
@@ -270,22 +272,19 @@ def _moves(leads: Leads, term: Term, view: ClusterView) -> Moves:
 
 def _load_manager(leads: Leads, moves: Moves, *, memories: Memories) -> LoadManager:
     base, epoch = leads.base, moves.term.epoch
-    load_manager = LoadManager(
+    return LoadManager(
         moves=moves,
         strategies=base.strategies,
         splits=base.settings.live(SplitSettings),
         records=LeaderRecords(
             decisions=leads.manager.decisions(),
-            planned=lambda cycle, plan: leads.observe(epoch, cycle, plan),
+            planned=partial(leads.observe, epoch),
+            moved=partial(leads.observe_move, epoch),
             log=_cycle_log(leads, epoch),
         ),
         slow_s=base.store.session_timeout_s * SLOW_FRACTION,
         memories=memories,
     )
-    moves.on_record.append(
-        lambda move, life: leads.observe_move(epoch, load_manager.cycles, move, life)
-    )
-    return load_manager
 
 
 def _operations(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.admin.serving import Answer, Served, serving
 from broker.admin.test_admin_access import secured
+from broker.admin.test_admin_leading import HOT, a_plan, hot_broker
 from broker.admin.test_archive import a_decision, in_folder, written
 from broker.admin.test_audit import as_role, changes
 from clusters.running import eventually, until
@@ -19,6 +22,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.kit.audit import change_id
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.system.clock import SystemClock
 
 UNDO = "/loadmanager/v1/undo"
@@ -263,17 +267,25 @@ async def why_not_move(served: Served, bundle: str) -> str:
     return "it moved: " + await why_not(served, moved)
 
 
+async def at_a_terminal(
+    served: Served, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[int, str]:
+    """`loadmanager admin undo …`: its status, and what it says."""
+    capsys.readouterr()
+    with capture_logs():
+        status = await asyncio.to_thread(main, ["admin", "undo", *words, "--url", served.url()])
+    told = capsys.readouterr()
+    return status, told.out + told.err
+
+
 async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """The plan, then exactly that plan; it never says that it did what it did not."""
 
-    async def say(*words: str) -> tuple[int, str]:
-        capsys.readouterr()
-        with capture_logs():
-            status = await asyncio.to_thread(main, ["admin", "undo", *words, "--url", served.url()])
-        told = capsys.readouterr()
-        return status, told.out + told.err
-
     async with serving(1) as served:
+
+        async def say(*words: str) -> tuple[int, str]:
+            return await at_a_terminal(served, capsys, *words)
+
         # What made the namespace: each part is named, and none is undone.
         status, text = await say("--since", "1970-01-01")
         assert (status, text.count("cannot be undone: ")) == (1, 3)
@@ -367,6 +379,96 @@ async def test_moves_of_earlier_terms(tmp_path: Path) -> None:
         shown = await eventually(planned, lambda it: bool(it.get("steps")), within_s=30)
         assert [(step["of"], step["now"], step["then"]) for step in shown["steps"]] == [
             (FIRST, there, back)
+        ]
+
+
+async def test_decisions_that_other_brokers_archives_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the id that the leader of then gave: brokers are asked for their archives over HTTP. A
+    record that cannot be read is left out, and the answer says so; so is a broker that is gone.
+    """
+    async with serving(3, values=in_folder(tmp_path / "<broker>")) as served:
+        await served.own(FIRST, SECOND, at=1)
+        back, there = served.broker_id(0), served.broker_id(1)
+        now, head = SystemClock().now_ms(), {"source": back}
+        moved = {"state": "done", "author": "cycle", "destination": there, "owner": there, **head}
+        records = [
+            a_decision(now, "unload", bundle=FIRST, ids=["0-7"], **head),
+            a_decision(now, "move", bundle=FIRST, move="0-1", ids=["0-8", "0-7"], **moved),
+            a_decision(now, "move", bundle=SECOND, move="0-2", ids=["0-9"], **moved),
+            a_decision(now, "place", bundle=SECOND, ids=["0-10"]),
+            a_decision(now, "split", bundle=SECOND, ids=["0-11"]),
+            a_decision(now, "unload", bundle=SECOND, ids=["0-12"], **head),
+            a_decision(now, "move", bundle=SECOND, move="0-3", ids=["0-13"], **moved),
+        ]
+        # A move ends when other cycles have begun.
+        records[1] = structs.replace(records[1], cycle=records[0].cycle + 1)
+        await written(served, 1, *(structs.replace(each, epoch=0) for each in records[:2]))
+        await written(served, 2, *(structs.replace(each, epoch=0) for each in records[2:]))
+        for id_, bundle in (("0-7", FIRST), ("0-8", FIRST), ("0-9", SECOND)):
+            shown = await plan(served, id_)
+            assert [(step["id"], step["of"]) for step in shown["steps"]] == [(id_, bundle)]
+            assert (shown["cannot"], shown["notes"]) == ([], [])
+        assert "had no owner before" in await why_not(served, "0-10")
+        assert "are not put together or divided again" in await why_not(served, "0-11")
+        assert "the end of a move that it ordered" in await why_not(served, "0-12")
+        assert "no archive that answers has" in await why_not(served, "0-99")
+        _damage(tmp_path / "2", "0-3")
+        for ids, steps in ((("0-13",), 0), (("0-9", "0-13"), 1)):
+            shown = await plan(served, *ids)
+            assert (len(shown["steps"]), len(shown["cannot"])) == (steps, 1)
+            (note,) = shown["notes"]
+            assert note.startswith(f"a record is left out: {served.broker_id(2)}: an archive has a")
+
+        status, text = await at_a_terminal(served, capsys, "0-7", "0-13", "--yes")
+        assert (status, f"{FIRST} moves from {there} back to {back}" in text) == (1, True)
+        assert f"not all is here: {note}" in text
+        await moved_to(served, FIRST, 0)
+        await served.servers[2].stop()
+        shown = await plan(served, "0-9")
+        assert f"{served.broker_id(2)} did not answer" in shown["cannot"][0]["why"]
+
+
+def _damage(folder: Path, move: str) -> None:
+    """Have the record of a move in an archive be of another shape."""
+    for path in folder.rglob("*.sqlite"):
+        with closing(sqlite3.connect(path)) as db, db:
+            record = "CAST(record AS TEXT)"
+            text = f"UPDATE event SET record = replace({record}, ?, ?) WHERE {record} LIKE ?"
+            done = db.execute(text, ('"epoch":0', '"epoch":[]', f'%"move":"{move}"%'))
+            assert done.rowcount == 1
+
+
+async def test_a_plan_that_an_earlier_leader_carried_out(tmp_path: Path) -> None:
+    """The change names the moves that it ordered, which archives have."""
+    async with hot_broker(in_folder(tmp_path)) as served:
+        wanted = {**HOT, "settings": {"loadBalancerBrokerOverloadedThresholdPercentage": 80}}
+        sealed = await a_plan(served, wanted)
+        (unload,) = sealed["plan"]["unloads"]
+        ordered = await do(served, "POST", f"/loadmanager/v1/plans/{sealed['id']}/execute")
+        assert (await changes(served))[0]["note"].startswith("moves 1-")
+        await moved_to(served, unload["bundle"], 0)
+        archive = served.brokers[0].archive
+        assert archive is not None
+
+        async def is_archived() -> bool:
+            found = await archive.ask(lambda it: it.events(["decision.move"], None, 0, 1 << 50, 9))
+            return len(found.events) == 1
+
+        await eventually(is_archived, bool, within_s=30)
+        served.brokers[0].store.expire()
+        served.brokers[0].store.resume()
+
+        async def planned() -> dict[str, Any]:
+            with suppress(OperationalError):  # its session ended
+                await served.own(unload["bundle"], at=0)
+            answer = await served.ask("GET", f"{UNDO}?ids={ordered}", at=1)
+            return answer.body if answer.status == 200 else {}
+
+        shown = await eventually(planned, lambda it: bool(it.get("steps")), within_s=30)
+        assert [(step["of"], step["then"]) for step in shown["steps"]] == [
+            (unload["bundle"], served.broker_id(1))
         ]
 
 
