@@ -92,7 +92,7 @@ class AnalysedDays:
     def _present(self, date: str) -> list[str]:
         """Everything that is in the day's folders, but for the manifest."""
         present: list[str] = []
-        for kind in self._glob("*/*"):  # one glob over all days would list each of their folders
+        for kind in self._kinds():  # one glob over all days would list each of their folders
             with suppress(FileNotFoundError, NotADirectoryError):
                 present += self.files.ls(f"{kind}/date={date}", detail=False)
         return [path[len(self._root) + 1 :] for path in present]
@@ -101,6 +101,12 @@ class AnalysedDays:
         self.files.invalidate_cache()  # executors write, too
         paths: list[str] = self.files.glob(f"{glob.escape(self._root)}/{pattern}")
         return paths
+
+    def _kinds(self) -> list[str]:
+        """The folders that have days. HDFS forbids to list what would be below a file."""
+        self.files.invalidate_cache()
+        paths: dict[str, Any] = self.files.glob(f"{glob.escape(self._root)}/*/*", detail=True)
+        return [path for path, info in paths.items() if info["type"] != "file"]
 
     def draft(self, date: str) -> DayDraft:
         """Where a run writes the files of a day."""

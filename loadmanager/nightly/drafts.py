@@ -59,7 +59,11 @@ def put_in_place(files: Any, part: str, path: str) -> None:
     """Let a file take the name of another one, which goes. On HDFS, which replaces no file, there
     is none of that name for a moment.
     """
-    files.mv(part, path)
+    try:
+        files.mv(part, path)
+    except OSError:
+        if not files.exists(path):
+            raise
     if files.exists(part):
         files.rm(path)
         files.mv(part, path)

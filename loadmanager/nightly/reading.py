@@ -180,6 +180,8 @@ def complete_file(files: Any, path: str) -> Iterator[Any]:
             yield file
         if not files.exists(path):
             files.mv(part, path)
+    except FileExistsError:
+        pass  # HDFS replaces no file: the other was faster
     finally:
         if files.exists(part):
             files.rm(part)

@@ -10,13 +10,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from nightly.nightly import analyze
+from pyspark.sql import SparkSession
 
 from bench import _history as history
 from loadmanager.kit.history.source import HistorySource
@@ -27,6 +30,8 @@ from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS
 from loadmanager.nightly.late import late_days
+from loadmanager.nightly.on_spark import OnSpark
+from loadmanager.nightly.reading import complete_file
 
 TESTS = Path(__file__).parents[1]
 LATER = history.layout.day_of(history.START_MS + 4 * DAY_MS)
@@ -225,3 +230,64 @@ def test_records_of_old_days_are_deleted(tmp_path: Path) -> None:
         f"tables/moves/date={old}/part.parquet",
     }
     assert days.stored_files(old) == [f"tables/moves/date={old}/part.parquet"]
+
+
+class LikeHdfs(LocalFileSystem):
+    """Refuses what HDFS refuses, in the words of the package hdfs-native."""
+
+    protocol = "likehdfs"
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        """No file is replaced."""
+        if self.exists(path2):
+            raise FileExistsError(f"rename destination {path2} already exists")
+        super().mv(path1, path2, **options)
+
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+        """Nothing is below a file."""
+        if Path(self._strip_protocol(path)).parent.is_file():
+            raise RuntimeError(f"AccessControlException: {path} (is not a directory)")
+        return super().ls(path, detail, **options)
+
+
+class Overtaken(LikeHdfs):
+    """Another task's file comes between the look and the rename."""
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        """Too late."""
+        Path(path2).write_bytes(b"first")
+        super().mv(path1, path2, **options)
+
+
+def test_a_store_that_replaces_no_file(tmp_path: Path) -> None:
+    """A day is analysed again, and compacted, on HDFS, too; of two tasks the first one's file
+    stays.
+    """
+    fsspec.register_implementation("likehdfs", LikeHdfs, clobber=True)
+    output = f"likehdfs://{tmp_path}/analysis"
+    loads(tmp_path, 1)
+    assert analyze(tmp_path, "--output", output) == 0
+    before = named(tmp_path)
+    loads(tmp_path, 2)
+    assert analyze(tmp_path, "--output", output) == 0
+    assert not set(before) & set(named(tmp_path))
+    assert listed(tmp_path).num_rows == 6
+    assert compact(InProcess(), AnalysedDays(output, history.CLUSTER), LATER) == [history.DATE]
+    assert listed(tmp_path).num_rows == 6
+    target = tmp_path / "00000.parquet"
+    with complete_file(Overtaken(), str(target)) as file:
+        file.write(b"second")
+    assert target.read_bytes() == b"first"
+    assert list(tmp_path.glob("_*")) == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_spark_compacts_an_old_day(tmp_path: Path, spark: SparkSession) -> None:
+    """As this process does."""
+    whole = old_day(tmp_path)
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    assert compact(OnSpark(spark), days, LATER) == [history.DATE]
+    (merged,) = named(tmp_path)
+    assert pq.ParquetFile(merged).metadata.row_group(0).column(0).compression == "ZSTD"
+    assert listed(tmp_path) == whole
