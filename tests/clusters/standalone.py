@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from ports import free_ports
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
 STARTS_MAX = 3
 

@@ -13,8 +13,10 @@ from loadmanager.kit.http.operation import operation
 from loadmanager.kit.zookeeper.ensemble import ServerShown, read
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 
-TIMEOUT_S = 1.0
-"""For each of the few answers of a server."""
+TIMEOUT_S = 3.0
+"""For each of the few answers of a server: on a busy machine a TLS handshake with one takes more
+than a second.
+"""
 
 
 class EnsembleRoutes:
