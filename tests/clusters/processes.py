@@ -30,7 +30,7 @@ from system.proxy import Proxy
 from loadmanager.kit.zookeeper.java import JavaZooKeeper
 
 ROOT = Path(__file__).parents[2]
-READY_TIMEOUT_S = 90.0
+READY_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 30.0
 NAMESPACE = "acme/load"
 
