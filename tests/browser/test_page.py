@@ -356,7 +356,7 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         lost, other = served.broker_id(0), served.broker_id(1)
         early, then = now - 50 * 3_600_000, now - 600_000
         placed = structs.replace(
-            a_decision(early, "place", bundle=FIRST, destination=lost), epoch=0
+            a_decision(early, "place", bundle=FIRST, destination=lost, ids=["0-3"]), epoch=0
         )
         made = AuditedChange(
             ts=early, broker=lost, role="deploy", address="c", over="http", what="PUT made"
@@ -384,7 +384,13 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
         await page.wait_text("acme/orders", "aside")
         await page.wait_text("In earlier terms", "aside")
-        await page.wait_text("Records since", "aside")
+        await page.wait_text(": what was before is not recorded.", "aside")
+        await page.key("Escape")
+        await page.key("f")
+        await page.command("Input.insertText", text="0-3")
+        await page.wait_text("place of", "#found [aria-selected=true]")
+        await page.key("Enter")
+        await page.wait_text("In earlier terms", "aside")
         moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
         await page.wait_text(f"{other} led", ".top")
@@ -474,7 +480,8 @@ async def test_the_figures_stand_in_one_line() -> None:
 
 async def test_room_is_given_to_what_is_there() -> None:
     """Of a hundred brokers the fullest come first, and all are seen at a glance; of three, the list
-    is no higher than its rows, and decisions have the rest.
+    is no higher than its rows. Where nothing was decided and nobody changed anything, there is no
+    more than a line.
     """
     async with browser() as page:
         for brokers, bundles, cells, low, high in (
@@ -488,6 +495,9 @@ async def test_room_is_given_to_what_is_there() -> None:
                 assert await page.value("document.querySelectorAll('.cells i').length") == cells
                 height = await page.value("document.querySelector('#brokers').offsetHeight")
                 assert low < height < high
+                for name in ("decisions", "moves", "throttled"):
+                    height = await page.value(f"document.querySelector('#{name}').offsetHeight")
+                    assert 60 < height < 110
                 figures = "[...document.querySelectorAll('.broker .strong')]"
                 texts = await page.value(f"{figures}.map((it) => parseInt(it.innerText))")
                 assert all(first >= second - 5 for first, second in pairwise(texts))

@@ -23,12 +23,12 @@ export function useNames(): (broker: string) => string {
   return shortNames(now?.brokers.map(({ broker }) => broker) ?? []);
 }
 
-function bundleOf(decision: Decision): string | null {
+export function bundleOf(decision: Decision): string | null {
   if (decision.bundle) return decision.bundle;
   return decision.unloads?.length === 1 ? (decision.unloads[0]?.bundle ?? null) : null;
 }
 
-const NONE: Earlier = { decisions: [], recordedSince: null };
+const NONE: Earlier = { decisions: [], recordedSince: "" };
 
 // What was decided in earlier terms, which the archives know: about a bundle or a broker if named.
 export function useEarlier(name: string | null, wanted: boolean): Earlier {

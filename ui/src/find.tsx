@@ -4,17 +4,19 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
 import { messages, plural } from "./format";
 import { shortBundle } from "./sentences";
-import { lastOfClient, cluster, decisions, heat, isDaemon, panel } from "./state";
+import { bundleOf } from "./decisions";
+import { lastOfClient, cluster, decisionOf, decisions, heat, isDaemon, panel } from "./state";
 import type { Panel } from "./state";
 import { Store, use } from "./store";
 import { when } from "./when";
-import type { BundlesShown, ClientsFound } from "../generated/openapi";
+import type { BundlesShown, ClientsFound, DecisionShown } from "../generated/openapi";
 
 export const finding = new Store(false);
 
 const SHOWN = 12;
 const WAIT_MS = 200;
 const BUNDLE = /^[^/]+\/[^/]+\/0x[0-9a-f]{8}_0x[0-9a-f]{8}$/;
+const DECISION = /^\d+-\d+$/;
 const NAMESPACE = /^[^/]+\/[^/]+$/;
 const TOPIC = /^(?:(persistent|non-persistent):\/\/)?([^/:]+)\/([^/]+)\/(.+)$/;
 
@@ -39,14 +41,7 @@ function here(text: string): Hit[] {
         opens: { kind: "broker", name: broker },
       });
   if (BUNDLE.test(wanted)) hits.push(bundleHit(wanted, ""));
-  for (const { id, bundle, broker, kind } of decisions.value ?? [])
-    if (id === wanted && (bundle || broker))
-      hits.push({
-        kind: "decision",
-        name: id,
-        about: `${kind} of ${bundle ? shortBundle(bundle) : broker}`,
-        opens: bundle ? { kind: "bundle", name: bundle } : { kind: "broker", name: broker ?? "" },
-      });
+  hits.push(...decisionHits((decisions.value ?? []).filter(({ id }) => id === wanted)));
   for (const { bundle } of heat.value?.bundles ?? [])
     if (bundle !== wanted && bundle.toLowerCase().includes(wanted))
       hits.push(bundleHit(bundle, "busy"));
@@ -60,8 +55,20 @@ const bundleHit = (name: string, about: string): Hit => ({
   opens: { kind: "bundle", name },
 });
 
+function decisionHits(list: DecisionShown[]): Hit[] {
+  return list.flatMap((decision): Hit[] => {
+    const { id, kind, broker } = decision;
+    const bundle = bundleOf(decision) ?? decision.unloads?.[0]?.bundle;
+    if (!bundle && !broker) return [];
+    const about = `${kind} of ${bundle ? shortBundle(bundle) : broker}`;
+    const opens: Panel = bundle ? { kind: "bundle", name: bundle } : { kind: "broker", name: broker ?? "" };
+    return [{ kind: "decision", name: id, about, opens }];
+  });
+}
+
 // What a broker must be asked.
 async function elsewhere(text: string): Promise<Hit[]> {
+  if (DECISION.test(text)) return [...decisionHits(await decisionOf(text)), ...(await clients(text))];
   if (NAMESPACE.test(text)) {
     const query = `namespace=${encodeURIComponent(text)}&limit=${SHOWN}`;
     const { bundles } = await get<BundlesShown>(`${V1}/bundles?${query}`);

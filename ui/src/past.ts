@@ -1,6 +1,6 @@
 // What was at a time gone by: the archives of all brokers are asked, and their answers merged.
 import { Failure, V1, get } from "./api";
-import { duration, plural } from "./format";
+import { duration, moment, plural } from "./format";
 import type { Broker } from "./state";
 import type {
   AbsentBroker,
@@ -94,15 +94,33 @@ async function ask<T>(question: string): Promise<Answers<T>> {
 }
 
 interface Events extends Answers<ArchivedEvent> {
-  since: number | null; // the begin of the oldest records of the time that was asked for
+  since: string; // from when on there are records of the time that was asked for
 }
 
 async function events(kinds: string[], range: string): Promise<Events> {
   const { parts, missing } = await ask<ArchivedEvents>(`events?${[...kinds, range].join("&")}`);
   const found = parts.flatMap((part) => part.events).sort((a, b) => b.last - a.last || b.ts - a.ts);
-  const begins = parts.flatMap(({ recorded }) => recorded.slice(0, 1).map(({ begin }) => begin));
-  return { parts: found, missing, since: begins.length ? Math.min(...begins) : null };
+  const begins = parts.flatMap(({ part, recorded }) =>
+    recorded.slice(0, 1).map(({ begin }): [string, number] => [part, begin]),
+  );
+  return { parts: found, missing, since: recordsSince(begins) };
 }
+
+// In the words of `loadmanager admin history` (`records_since` in cli/admin/archives.py).
+function recordsSince(begins: [string, number][]): string {
+  if (!begins.length) return "No archive that answers has records of this time.";
+  const first = Math.min(...begins.map(([, begin]) => begin));
+  const later = begins
+    .filter(([, begin]) => begin - first > GAP_MS)
+    .sort(([a, at], [b, other]) => other - at || a.localeCompare(b))
+    .map(([part, begin]) => `${part} since ${moment(begin, true)}`);
+  const more = later.length > GAPS_SHOWN ? ` and ${later.length - GAPS_SHOWN} more later` : "";
+  const of = later.length ? `; of ${later.slice(0, GAPS_SHOWN).join(", ")}${more}` : "";
+  return `Records since ${moment(first, true)}${of}: what was before is not recorded.`;
+}
+
+const GAP_MS = 30_000; // a broker gives a sign every ten seconds
+const GAPS_SHOWN = 5;
 
 // A time in which no broker recorded anything, after which one started.
 export interface Down {
@@ -110,7 +128,6 @@ export interface Down {
   end: number;
 }
 
-const GAP_MS = 30_000; // a broker gives a sign every ten seconds
 const START_MS = 60_000;
 
 export async function askDown(since: number): Promise<Down[]> {
@@ -141,7 +158,7 @@ const CLIENT = ["attached", "left", "refused"].map((it) => `kind=client.${it}`);
 
 export interface ClientThen {
   lines: ClientLine[];
-  recordedSince: number | null;
+  recordedSince: string;
 }
 
 export async function askClient(name: string, until: number | null, limit = LISTED): Promise<ClientThen> {
@@ -178,7 +195,7 @@ export interface BundleThen {
   since: number | null; // null: longer than is recorded
   traffic: { msgRateIn: number; msgRateOut: number; throughput: number; producers: number; consumers: number } | null;
   decisions: DecisionShown[];
-  recordedSince: number | null;
+  recordedSince: string;
 }
 
 export async function askBundle(bundle: string, at: number): Promise<BundleThen> {
@@ -225,7 +242,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
 export interface BrokerThen {
   bundles: { bundle: string; rate: number; throughput: number }[];
   decisions: DecisionShown[];
-  recordedSince: number | null;
+  recordedSince: string;
 }
 
 export async function askBroker(broker: string, at: number): Promise<BrokerThen> {
@@ -308,7 +325,7 @@ function leaderAt(members: ArchivedEvent[], decided: ArchivedEvent[]): string | 
 // What was decided in earlier terms, about a bundle or a broker if one is named.
 export interface Earlier {
   decisions: DecisionShown[];
-  recordedSince: number | null;
+  recordedSince: string;
 }
 
 export async function askEarlier(name: string | null, epoch: number): Promise<Earlier> {
@@ -316,6 +333,12 @@ export async function askEarlier(name: string | null, epoch: number): Promise<Ea
   const { parts, since } = await events(DECISIONS, `${about}limit=${LISTED}`);
   const earlier = decisionsOf(parts).filter((decision) => (decision.epoch ?? 0) < epoch);
   return { decisions: earlier, recordedSince: since };
+}
+
+// A decision by the id that its leader gave it.
+export async function askDecision(id: string): Promise<DecisionShown[]> {
+  const { parts } = await events(DECISIONS, `about=${encodeURIComponent(id)}&limit=${LISTED}`);
+  return decisionsOf(parts.filter(({ record }) => idsOf(record)[0] === id));
 }
 
 // Who changed what before the brokers started: they remember only what came later.
@@ -546,6 +569,8 @@ function moveOf({ ts, record }: ArchivedEvent): Move {
 }
 
 // What one cycle unloaded and left is one decision, as `loadmanager admin decisions` has it.
+const idsOf = (record: ArchivedEvent["record"]): string[] => (record["ids"] ?? []) as string[];
+
 function decisionsOf(found: ArchivedEvent[]): DecisionShown[] {
   const cycles = new Map<string, DecisionShown>();
   const decisions: DecisionShown[] = [];
@@ -553,7 +578,7 @@ function decisionsOf(found: ArchivedEvent[]): DecisionShown[] {
     const { record } = event;
     const action = event.kind.slice("decision.".length);
     const epoch = figure(record, "epoch") ?? 0, cycle = figure(record, "cycle") ?? 0;
-    const head = { id: `${epoch}-a${event.id}`, ts: event.last, epoch, cycle };
+    const head = { id: idsOf(record)[0] ?? `${epoch}-a${event.id}`, ts: event.last, epoch, cycle };
     if (action !== "unload" && action !== "skip") {
       decisions.push({ ...head, kind: action, ...single(action, event) });
       continue;

@@ -13,7 +13,7 @@ import {
 import { Failure, V1, get } from "./api";
 import { Chips, heatClass, resourcesOf, runs } from "./brokers";
 import { Entries, useEarlier } from "./decisions";
-import { bytes, clock, count, duration, messages, moment, percent, shortRange, split } from "./format";
+import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
 import type { Broker } from "./state";
 import type {
   BundleShown as Bundle,
@@ -69,8 +69,8 @@ function Earlier({ name }: { name: string }): JSX.Element {
   );
 }
 
-export function RecordedSince({ since }: { since: number | null }): JSX.Element | null {
-  return since === null ? null : <p class="small">Records since {moment(since, true)}.</p>;
+export function RecordedSince({ since }: { since: string }): JSX.Element | null {
+  return since ? <p class="small">{since}</p> : null;
 }
 
 export function Side(): JSX.Element | null {
@@ -257,7 +257,8 @@ export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
   const series = use(heat)?.bundles.find((each) => each.bundle === bundle);
   if (!series) return null;
   const values = series.throughput;
-  const most = Math.max(1, ...values.map((value) => value ?? 0));
+  const peak = Math.max(0, ...values.map((value) => value ?? 0));
+  const most = Math.max(1, peak);
   const step = SPARK.width / Math.max(1, values.length - 1);
   let path = "";
   values.forEach((value, at) => {
@@ -272,7 +273,7 @@ export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
         viewBox={`0 0 ${SPARK.width} ${SPARK.height}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`Bytes per second, at most ${bytes(most)}`}
+        aria-label={`Bytes per second, at most ${bytes(peak)}`}
       >
         {series.owners.slice(1).map(([at]) => (
           <line key={at} x1={at * step} x2={at * step} y1="0" y2={SPARK.height} />
@@ -280,7 +281,7 @@ export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
         <path d={path} />
       </svg>
       <figcaption>
-        bytes/s in the {then ? `${duration(then.last)} before` : "last minutes"}, at most {bytes(most)}
+        bytes/s in the {then ? `${duration(then.last)} before` : "last minutes"}, at most {bytes(peak)}
       </figcaption>
     </figure>
   );
