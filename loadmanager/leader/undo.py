@@ -57,7 +57,8 @@ class TermUndo:
         """What undoing would do now. Raises `BadInputError` for too many ids."""
         if not 1 <= len(order.ids) <= IDS_MAX:
             raise BadInputError(f"1 to {IDS_MAX} ids of changes or decisions are expected")
-        draft = Draft(notes=list(order.earlier.notes()))
+        draft = Draft()
+        draft.notes += order.earlier.notes()
         changes, decisions = self._sorted(order, draft)
         await self.documents.draft(draft, changes, order.set_key)
         await self.moves.draft(draft, changes, decisions, order.earlier)

@@ -237,7 +237,7 @@ class Draft:
     cannot: list[NotUndone] = field(default_factory=list)
     changed: list[ChangeShown] = field(default_factory=list)
     """Changes whose documents are not as they left them."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list, init=False)
     """What may be missing."""
 
     @property
