@@ -20,6 +20,10 @@ class DailyLine:
     """The part of what the days differ by, weekends apart, that the line explains."""
     is_step: bool
     """Whether one step explains them better than the line."""
+    is_only_step: bool
+    """Whether it leaves less than half of what the line leaves, or beside it the line is less than
+    a third as steep.
+    """
 
 
 def line_through(days: Sequence[int], values: Sequence[float], *, weekends: bool) -> DailyLine:
@@ -30,11 +34,17 @@ def line_through(days: Sequence[int], values: Sequence[float], *, weekends: bool
     if weekends and 0 < resting.sum() < len(days):
         level.append(resting)
     flat, _ = _fitted(level, wanted)
-    rest, slope = _fitted([*level, numbers - numbers.mean()], wanted)
+    pace = numbers - numbers.mean()
+    rest, slope = _fitted([*level, pace], wanted)
     if flat <= 1e-12 * float(wanted @ wanted):
-        return DailyLine(0.0, 0.0, is_step=False)
-    steps = [_fitted([*level, (numbers >= day).astype(np.float64)], wanted)[0] for day in days[1:]]
-    return DailyLine(slope, 1 - rest / flat, is_step=min(steps) < rest)
+        return DailyLine(0.0, 0.0, is_step=False, is_only_step=False)
+    steps = [(numbers >= day).astype(np.float64) for day in days[1:]]
+    of_steps = [_fitted([*level, step], wanted)[0] for step in steps]
+    best = int(np.argmin(of_steps))
+    is_step = of_steps[best] < rest
+    beside = _fitted([*level, steps[best], pace], wanted)[1] / slope if slope else 0.0
+    alone = is_step and (of_steps[best] < rest / 2 or beside < 1 / 3)
+    return DailyLine(slope, 1 - rest / flat, is_step=is_step, is_only_step=alone)
 
 
 def is_weekend(day: int) -> bool:

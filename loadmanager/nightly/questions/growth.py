@@ -27,9 +27,10 @@ NAME = "growth"
 ABOUT = (
     "Which namespaces grow a little every day? A line through the logarithms of the daily means of "
     "up to 28 days: what grows by at least 2 % a day, at such a pace that the line explains four "
-    "fifths of what the days differ by, weekends apart, and more than one step would. Less than "
-    "eight days, a weekend among them, tell nothing; neither does a namespace with less than a "
-    "hundredth of all traffic."
+    "fifths of what the days differ by, weekends apart, and more than one step would; or the step "
+    "would explain less than twice as much, and the days grow beside it, too. Less than eight "
+    "days, a weekend among them, tell nothing; neither does a namespace with less than a hundredth "
+    "of all traffic."
 )
 COLUMNS: Columns = {
     "namespace": (TEXT, "the namespace"),
@@ -67,7 +68,11 @@ def table(day: Day) -> list[Row]:
                 list(means), [math.log(mean) for mean in means.values()], weekends=True
             )
             row = _row(name, means, line)
-            if row["growth_per_day"] >= GROWTH_MIN and line.fit >= FIT_MIN and not line.is_step:
+            if (
+                row["growth_per_day"] >= GROWTH_MIN
+                and line.fit >= FIT_MIN
+                and not line.is_only_step
+            ):
                 rows.append(row)
     return sorted(rows, key=lambda row: (-row["growth_per_day"] * row["last"], row["namespace"]))
 
