@@ -29,6 +29,7 @@ from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.trust import Trusted, place_of
 from loadmanager.kit.errors import BadInputError, OperationalError, said
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+from loadmanager.kit.model import converted
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
 from loadmanager.kit.text import printable
 
@@ -478,7 +479,7 @@ def decoded(raw: bytes | str, shape: type[T]) -> tuple[T, Any]:
         size = raw.encode() if isinstance(raw, str) else raw
         if nests_deeper(document, size, STORED_LEVELS_MAX):
             raise msgspec.ValidationError("it nests too deeply")
-        return msgspec.convert(document, shape), document
+        return converted(document, shape), document
     except RecursionError:
         raise msgspec.ValidationError("it nests too deeply") from None
 

@@ -22,6 +22,7 @@ from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan_document import because
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.model import converted
 from loadmanager.kit.text import printable
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.events import BrokerChange, Lost, OwnershipChange, TermChange
@@ -104,7 +105,7 @@ def line_of(kind: str, data: dict[str, Any]) -> str:
     if kind in _TEXTS:
         shape, describe = _TEXTS[kind]
         with contextlib.suppress(msgspec.ValidationError):
-            text = describe(msgspec.convert(data, shape))
+            text = describe(converted(data, shape))
     return f"{at}  {kind:<10}  {text}".rstrip()
 
 

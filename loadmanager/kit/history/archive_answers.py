@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from loadmanager.kit.errors import CorruptDataError
-from loadmanager.kit.model import Shape
+from loadmanager.kit.model import Shape, converted
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class ArchivedEvent(Shape):
     def record_as(self, shape: type[T]) -> T:
         """The record. Raises `CorruptDataError` for something else."""
         try:
-            return msgspec.convert(self.record, shape)
+            return converted(self.record, shape)
         except msgspec.ValidationError as error:
             raise CorruptDataError(
                 f"an archive has a {self.kind} record that cannot be read: {error}"
