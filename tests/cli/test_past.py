@@ -442,6 +442,10 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
             _, out, _ = await shell.run("find", *text, "--refused")
             assert "10.0.0.7:5000" in out
             assert "is busy" in out
+            assert "may go on" not in out
+        _, out, _ = await shell.run("find", "--refused", "--since", "3m")
+        assert "10.0.0.7:5000" in out
+        assert "may go on: a refusal that goes on is recorded every 10 minutes" in out
         assert "nobody was refused" in (await shell.run("find", "till-4", "--refused"))[1]
         assert (await shell.run("find"))[0] == 2
 

@@ -8,7 +8,7 @@ from loadmanager.broker.protocol.admission import Comer
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.history.port import History
@@ -19,8 +19,6 @@ EVERY_S = 4.0
 """After these, one is recorded in this time."""
 REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
 """So many new refusals are recorded in this time, whatever the other records are."""
-AGAIN_S = 600.0
-"""The same refusal is recorded again after this time."""
 REFUSALS_MAX = 10_000
 LOOKUP = COMMAND_TYPES["lookup"]
 TEXT_MAX = 500
@@ -84,7 +82,7 @@ class ClientLog:
             wanted = _wanted(command)
         key = (connection.address, code, wanted)
         before = self._refused.get(key)
-        if before is not None and now_s < before[0] + AGAIN_S:
+        if before is not None and now_s < before[0] + REFUSED_AGAIN_S:
             self._refused[key] = (before[0], before[1] + 1)
             return
         if now_s >= self._refusals_s + REFUSALS_EVERY_S:

@@ -20,7 +20,7 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import HOUR_MS
 
@@ -95,7 +95,8 @@ def _last_of(admin: AdminClient, text: str) -> list[str]:
 def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:
     since = now_ms() - HOUR_MS if since is None else since
     about = text or None
-    past = events_of(admin, (REFUSED,), about, since_ms=since, limit=limit)
+    from_ms = max(since - 1000 * REFUSED_AGAIN_S, 0)
+    past = events_of(admin, (REFUSED,), about, since_ms=from_ms, limit=limit)
     steps = [(event.last, event.record_as(ClientStep)) for event in past.events]
     rows = [
         (
@@ -111,7 +112,10 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
         for at_ms, step in steps
     ]
     headers = ("when", "client", "role", "as", "topic", "broker", "times", "why")
-    nobody = f"nobody was refused since {clock(since)}, as far as it is recorded"
+    nobody = f"nobody was refused since {clock(from_ms)}, as far as it is recorded"
     shown: Shown = table(headers, rows) if rows else nobody
+    again = f"a refusal that goes on is recorded every {REFUSED_AGAIN_S // 60} minutes"
+    earlier = any(at_ms < since for at_ms, _ in steps)
+    notes = [f"those before {clock(since)} may go on: {again}"] if earlier else []
     data = [{"ts": event.ts, "record": event.record} for event in past.events]
-    return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)
+    return Output(data, (shown, *notes, *incomplete(past.notes)), missing=past.missing)

@@ -8,6 +8,9 @@ import msgspec
 
 from loadmanager.engine.history.records import Record
 
+REFUSED_AGAIN_S = 600
+"""A refusal that goes on is recorded again after this time."""
+
 
 class ClientStep(Record, kw_only=True):
     """A producer or consumer was attached or left, or a client was refused something."""

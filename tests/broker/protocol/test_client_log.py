@@ -6,10 +6,10 @@ from broker.protocol.driven_broker import Broker
 from limits.driven import TOPIC
 
 from loadmanager.broker.messaging.settings import MessagingSettings
-from loadmanager.broker.protocol.client_log import AGAIN_S, AT_ONCE, EVERY_S
+from loadmanager.broker.protocol.client_log import AT_ONCE, EVERY_S
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.history.port import HistoryRecord
 
 
@@ -101,7 +101,7 @@ async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
     for _ in range(5):
         await broker.say(connection, nameless)
     assert [step.times for step in records.taken()] == [1]
-    broker.clock.forward_ms(AGAIN_S * 1_000)
+    broker.clock.forward_ms(REFUSED_AGAIN_S * 1_000)
     await broker.say(connection, nameless)
     assert [step.times for step in records.taken()] == [5]
 
