@@ -177,6 +177,16 @@ BACKLOG = {
     "rateOut": 0.0,
     "consumers": 1,
 }
+BUSY_TOPIC = {
+    "topic": TOPIC,
+    "bundle": BUNDLE,
+    "rateIn": 1.0,
+    "rateOut": 0.0,
+    "bytesIn": 1e6,
+    "bytesOut": 0.0,
+    "producers": 1,
+    "consumers": 1,
+}
 EVENT = {
     "id": 1,
     "kind": "change",
@@ -318,6 +328,10 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/loadmanager/v1/backlogs",
         {"brokers": {BROKER: [BACKLOG]}, "notAsked": 0, "noAnswer": {}},
     ),
+    (
+        r"GET .*/loadmanager/v1/busiest-topics",
+        {"brokers": {BROKER: [BUSY_TOPIC]}, "notAsked": 0, "noAnswer": {}},
+    ),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
     (r"GET .*/findings", {"at": 1, "lookedAt": 1, "findings": [FINDING, FINDING]}),
     (r"GET .*/loadmanager/v1/bundles", {"at": 1, "sort": "rate", "total": 0, "bundles": []}),
@@ -426,6 +440,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "bundles unload": (BUNDLE,),
     "bundles split": (BUNDLE,),
     "topics backlogs": (),
+    "topics busiest": (),
     "topics list": ("acme/orders",),
     "topics lookup": (TOPIC,),
     "topics partitions": (TOPIC,),

@@ -1,8 +1,12 @@
-"""The route that tells the greatest backlogs of topics, by broker: load reports have none."""
+"""The routes that tell the topics that stand out, by broker: those with the greatest backlogs, and
+those with most traffic. Load reports have neither.
+"""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -13,9 +17,12 @@ from loadmanager.engine.findings.backlogs import BACKLOG_MIN, Backlog
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import operation
 from loadmanager.kit.tasks import sleep
-from loadmanager.leader.documents.findings import BacklogsShown
+from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown, BusyTopic
+from loadmanager.member.ports.hosting import TopicTraffic
 
-BACKLOGS = "/loadmanager/v1/backlogs"
+T = TypeVar("T")
+
+BACKLOGS, BUSIEST = "/loadmanager/v1/backlogs", "/loadmanager/v1/busiest-topics"
 TOPICS_MAX = 200
 """A broker tells so many topics."""
 LOOKED_AT_ONCE = 1_000
@@ -23,14 +30,14 @@ LOOKED_AT_ONCE = 1_000
 
 
 class BacklogRoutes:
-    """Tells backlogs."""
+    """Tells backlogs and traffic."""
 
     def __init__(self, use: UseCases, everybody: Everybody) -> None:
         self._use = use
         self._everybody = everybody
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get(BACKLOGS, self.backlogs)]
+        return [web.get(BACKLOGS, self.backlogs), web.get(BUSIEST, self.busiest)]
 
     @operation(answer=BacklogsShown, query=(LOCAL,))
     async def backlogs(self, request: web.Request) -> web.Response:
@@ -59,28 +66,75 @@ class BacklogRoutes:
             no_answer=answers.no_answer,
         )
 
+    @operation(answer=BusiestTopicsShown, query=(LOCAL,))
+    async def busiest(self, request: web.Request) -> web.Response:
+        """The topics with most traffic, in and out together, at most 200 of each broker.
+
+        Of more than 200 brokers, 200 are asked, others each time.
+        """
+        own = await self._greatest(_busy, lambda it: (-(it.bytes_in + it.bytes_out), it.topic))
+        mine = BusiestTopicsShown(brokers={self._use.self_address.broker_id: own})
+        if flag(request, "local"):
+            return shown(mine)
+        answers = await self._everybody.ask("GET", BUSIEST, BusiestTopicsShown, lambda: mine)
+        brokers = {
+            broker: answer.brokers[broker]
+            for broker, answer in answers.brokers.items()
+            if broker in answer.brokers
+        }
+        return shown(
+            BusiestTopicsShown(
+                brokers=brokers, not_asked=answers.not_asked, no_answer=answers.no_answer
+            )
+        )
+
     async def _own(self) -> list[Backlog]:
-        """As they were at the end of the last period over which traffic is averaged."""
-        greatest, looked_at = list[Backlog](), 0
+        return await self._greatest(_waiting, lambda it: (-it.messages, it.topic))
+
+    async def _greatest(
+        self,
+        figures: Callable[[str, str, TopicTraffic], T | None],
+        order: Callable[[T], tuple[float, str]],
+    ) -> list[T]:
+        """The first topics in this order, as they were at the end of the last period over which
+        traffic is averaged; `figures`: of a topic, its bundle and its traffic, None to pass over.
+        """
+        greatest, looked_at = list[T](), 0
         for bundle in self._use.ownership.owned():
             topics = self._use.hosting.topics(bundle)
-            backlogs = [
-                Backlog(
-                    topic=name,
-                    bundle=bundle,
-                    messages=traffic.backlog_messages,
-                    rate_in=traffic.msg_rate_in,
-                    rate_out=traffic.msg_rate_out,
-                    consumers=traffic.consumers,
-                )
-                for name, traffic in topics.items()
-                if traffic.backlog_messages >= BACKLOG_MIN
-            ]
-            greatest = heapq.nsmallest(
-                TOPICS_MAX, [*greatest, *backlogs], key=lambda it: (-it.messages, it.topic)
-            )
+            all_of = (figures(name, bundle, traffic) for name, traffic in topics.items())
+            more = [each for each in all_of if each is not None]
+            greatest = heapq.nsmallest(TOPICS_MAX, [*greatest, *more], key=order)
             looked_at += len(topics)
             if looked_at >= LOOKED_AT_ONCE:
                 looked_at = 0
                 await sleep(0)
         return greatest
+
+
+def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Backlog | None:
+    if traffic.backlog_messages < BACKLOG_MIN:
+        return None
+    return Backlog(
+        topic=topic,
+        bundle=bundle,
+        messages=traffic.backlog_messages,
+        rate_in=traffic.msg_rate_in,
+        rate_out=traffic.msg_rate_out,
+        consumers=traffic.consumers,
+    )
+
+
+def _busy(topic: str, bundle: str, traffic: TopicTraffic) -> BusyTopic | None:
+    if traffic.msg_throughput_in + traffic.msg_throughput_out <= 0:
+        return None
+    return BusyTopic(
+        topic=topic,
+        bundle=bundle,
+        rate_in=traffic.msg_rate_in,
+        rate_out=traffic.msg_rate_out,
+        bytes_in=traffic.msg_throughput_in,
+        bytes_out=traffic.msg_throughput_out,
+        producers=traffic.producers,
+        consumers=traffic.consumers,
+    )

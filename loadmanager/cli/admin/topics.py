@@ -15,10 +15,11 @@ from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
-from loadmanager.leader.documents.findings import BacklogsShown
+from loadmanager.kit.units import MIB
+from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown
 
 group = AdminGroup(
-    "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs."
+    "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs, busiest."
 )
 _topic = click.argument("topic")
 
@@ -148,6 +149,37 @@ def topics_backlogs(admin: AdminClient, limit: int) -> Output:
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     shown: Shown = table(headers, rows) if rows else "no topic has a backlog of 1,000 messages"
+    return Output(raw, (shown, notes), missing=answer.no_answer)
+
+
+@group.command("busiest")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
+)
+def topics_busiest(admin: AdminClient, limit: int) -> Output:
+    """Show the topics with most traffic of all brokers, in the last period over which it is
+    averaged; `bundles list` has the bundles.
+    """
+    answer, raw = admin.ask("GET", f"{OWN}/busiest-topics", None, BusiestTopicsShown)
+    busiest = [(broker, each) for broker, those in answer.brokers.items() for each in those]
+    busiest.sort(key=lambda item: (-(item[1].bytes_in + item[1].bytes_out), item[1].topic))
+    rows = [
+        (
+            each.topic,
+            each.rate_in,
+            each.rate_out,
+            (each.bytes_in + each.bytes_out) / MIB,
+            each.producers,
+            each.consumers,
+            broker,
+        )
+        for broker, each in busiest[:limit]
+    ]
+    headers = ("topic", "msg in/s", "msg out/s", "MiB/s", "producers", "consumers", "broker")
+    notes = [f"and {len(busiest) - limit} more"] if len(busiest) > limit else []
+    if answer.not_asked:
+        notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
+    shown: Shown = table(headers, rows) if rows else "no topic has traffic"
     return Output(raw, (shown, notes), missing=answer.no_answer)
 
 

@@ -21,6 +21,29 @@ class BacklogsShown(Shape):
     """Broker → why it gave none."""
 
 
+class BusyTopic(Shape):
+    """A topic with traffic. Rates are messages/s and bytes/s."""
+
+    topic: str
+    bundle: str
+    rate_in: float
+    rate_out: float
+    bytes_in: float
+    bytes_out: float
+    producers: int
+    consumers: int
+
+
+class BusiestTopicsShown(Shape):
+    """The topics with most traffic, by broker."""
+
+    brokers: dict[str, list[BusyTopic]] = msgspec.field(default_factory=dict)
+    not_asked: int = 0
+    """Brokers beyond those that are asked at once."""
+    no_answer: dict[str, str] = msgspec.field(default_factory=dict)
+    """Broker → why it gave none."""
+
+
 class FindingsShown(Shape):
     """What the leader finds wrong, in order of kind and name."""
 

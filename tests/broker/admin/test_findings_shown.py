@@ -10,6 +10,7 @@ from broker.admin.serving import ORDERS, serving
 from cli.test_admin_command import Shell
 from clusters.running import until
 from leader.documents import a_move_shown
+from system.raw import a_send
 
 from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.cli import main
@@ -69,6 +70,31 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         assert local["brokers"].keys() == {served.broker_id(0)}
         status, out, _ = await Shell(served, capsys).run("topics", "backlogs")
         assert (status, out.splitlines()[1].split()[:2]) == (0, [str(topics[0]), "3000"])
+
+
+async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever is asked; those without traffic are passed over."""
+    async with serving(brokers=2) as served:
+        topics = [TopicName("persistent", ORDERS, name) for name in ("some", "much", "none")]
+        for topic, messages, at in zip(topics, (3, 30, 0), (0, 1, 1), strict=True):
+            broker = served.brokers[at]
+            await broker.serve(topic)
+            client = await served.cluster.connect(await broker.listen())
+            await client.produce(topic)
+            for number in range(messages):
+                await client.send(a_send(number, b"x" * 1_000))
+                await client.take_of(7)
+        for broker in served.brokers:
+            await broker.measure()
+        answer = await served.get("/loadmanager/v1/busiest-topics")
+        assert {
+            broker: [each["topic"] for each in those] for broker, those in answer["brokers"].items()
+        } == {served.broker_id(0): [str(topics[0])], served.broker_id(1): [str(topics[1])]}
+        status, out, _ = await Shell(served, capsys).run("topics", "busiest")
+        lines = [line.split()[0] for line in out.splitlines()[1:]]
+        assert (status, lines) == (0, [str(topics[1]), str(topics[0])])
+        _, out, _ = await Shell(served, capsys).run("topics", "busiest", "--limit", "1")
+        assert out.splitlines()[-1] == "and 1 more"
 
 
 async def test_a_finding_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
