@@ -4,18 +4,14 @@ one `Struct`, from which its JSON, the OpenAPI document and the page's types are
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-T = TypeVar("T")
-
 NAME_MAX = 500
-_CONVERTING = threading.Lock()
 
 
 class Model(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -35,15 +31,6 @@ class ErrorReason(Shape):
     """Why a request failed: Pulsar's body of errors."""
 
     reason: str
-
-
-def converted(document: object, shape: type[T]) -> T:
-    """A decoded document in this shape, from any thread: at the first use of a shape `msgspec`
-    learns it, and the process crashes if two threads have it do so at once. Raises
-    `msgspec.ValidationError`.
-    """
-    with _CONVERTING:
-        return msgspec.convert(document, shape)
 
 
 def encoded(value: object) -> bytes:

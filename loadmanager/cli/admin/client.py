@@ -27,9 +27,9 @@ import msgspec
 from loadmanager.broker.admin.documents import AddressesShown
 from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.trust import Trusted, place_of
+from loadmanager.kit.conversion import converted
 from loadmanager.kit.errors import BadInputError, OperationalError, said
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
-from loadmanager.kit.model import converted
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
 from loadmanager.kit.text import printable
 

@@ -21,8 +21,8 @@ from loadmanager.cli.admin.times import time_of_day
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan_document import because
 from loadmanager.kit.audit import ChangeShown
+from loadmanager.kit.conversion import converted
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.model import converted
 from loadmanager.kit.text import printable
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.events import BrokerChange, Lost, OwnershipChange, TermChange

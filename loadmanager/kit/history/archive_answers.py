@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from loadmanager.kit.conversion import converted
 from loadmanager.kit.errors import CorruptDataError
-from loadmanager.kit.model import Shape, converted
+from loadmanager.kit.model import Shape
 
 T = TypeVar("T")
 

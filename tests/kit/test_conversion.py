@@ -8,7 +8,7 @@ import sys
 THREADS = """
 import sys, threading
 import msgspec
-from loadmanager.kit.model import converted
+from loadmanager.kit.conversion import converted
 
 sys.setswitchinterval(1e-6)
 for number in range(300):
