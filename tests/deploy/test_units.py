@@ -87,17 +87,17 @@ def _ready() -> bool:
 
 
 def test_start_kill_and_stop() -> None:
-    """`systemctl start` returns when the broker is ready; one that is killed is started again; a
-    stop is clean.
+    """`systemctl start` returns when the broker is ready; a reload reads its file again; one that
+    is killed is started again; a stop is clean.
     """
     _do(f"systemctl start {UNIT}")
     assert _property("ActiveState") == "active"
     assert _ready(), _journal()
-    killed = _property("MainPID")
-    _do(f"systemctl kill --signal KILL --kill-whom main {UNIT}")
     _do(f"echo loadBalancerBrokerThresholdShedderPercentage=11 >> {FILE}")
     _do(f"systemctl reload {UNIT}")
     wait_for(lambda: "ShedderPercentage: 10 -> 11" in _journal(), "it has read its file again")
+    killed = _property("MainPID")
+    _do(f"systemctl kill --signal KILL --kill-whom main {UNIT}")
     wait_for(
         lambda: _property("MainPID") not in (killed, "0") and _ready(), "it is started again", 180
     )
