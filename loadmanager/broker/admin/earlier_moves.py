@@ -11,7 +11,7 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.history.records import Decision, recorded_move
 from loadmanager.engine.moves.move import Author, Move
 from loadmanager.kit.audit import ChangeShown
-from loadmanager.kit.errors import CorruptDataError, OperationalError
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.history.archive_reader import ArchiveReader
 from loadmanager.kit.units import DAY_MS
@@ -45,7 +45,7 @@ class _Parts:
         for event in part.events:
             try:
                 self.records.append((event, event.record_as(Decision)))
-            except CorruptDataError as error:
+            except OperationalError as error:
                 self.unreadable.add(f"{part.part}: {error}")
 
 
@@ -165,6 +165,6 @@ def _moves(parts: _Parts) -> dict[str, Move]:
         if record.action == "move":
             try:
                 moves[record.move or ""] = recorded_move(record, event.last)
-            except CorruptDataError as error:
+            except OperationalError as error:
                 parts.unreadable.add(str(error))
     return moves

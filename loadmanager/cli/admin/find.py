@@ -21,7 +21,7 @@ from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
-from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
 REFUSED = f"{ClientStep.kind}.refused"
@@ -87,7 +87,7 @@ def _last_of(admin: AdminClient, text: str) -> list[str]:
             lines += [
                 f"{clock(it.last)}  {client_sentence(it.record_as(ClientStep))}" for it in last
             ]
-    except LoadManagerError:
+    except OperationalError:
         pass  # it is of use without
     return lines
 

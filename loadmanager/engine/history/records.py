@@ -19,7 +19,7 @@ from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStat
 from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.engine.strategies.plan import Plan, Skip
 from loadmanager.engine.strategies.plan_document import placement_reason
-from loadmanager.kit.errors import CorruptDataError
+from loadmanager.kit.errors import OperationalError
 
 VERSION = 2
 POSSIBLE = 1.5
@@ -400,13 +400,15 @@ def move_record(
 
 
 def recorded_move(record: Decision, ended_ms: int) -> Move:
-    """The move that `move_record` recorded. Raises `CorruptDataError` for words of another
+    """The move that `move_record` recorded. Raises `OperationalError` for words of another
     version.
     """
     try:
         author, state = Author(record.author), MoveState(record.state)
     except ValueError as error:
-        raise CorruptDataError(f"a record of move {record.move}: {error}") from None
+        raise OperationalError(
+            f"the record of move {record.move} is of another version: {error}"
+        ) from None
     return Move(
         id=record.move or "",
         bundle=record.bundle or "",

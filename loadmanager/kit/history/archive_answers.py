@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from loadmanager.kit.conversion import converted
-from loadmanager.kit.errors import CorruptDataError
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.model import Shape
 
 T = TypeVar("T")
@@ -52,11 +52,11 @@ class ArchivedEvent(Shape):
     """The record as the history has it."""
 
     def record_as(self, shape: type[T]) -> T:
-        """The record. Raises `CorruptDataError` for something else."""
+        """The record. Raises `OperationalError` for something else."""
         try:
             return converted(self.record, shape)
         except msgspec.ValidationError as error:
-            raise CorruptDataError(
+            raise OperationalError(
                 f"an archive has a {self.kind} record that cannot be read: {error}"
             ) from None
 
