@@ -258,6 +258,8 @@ async def test_a_sealed_plan_is_carried_out_exactly() -> None:
         assert served.owners() == {FIRST: served.broker_id(1), SECOND: served.broker_id(1)}
         done = await served.ask("POST", f"{V1}/plans/{plan['id']}/execute")
         assert (done.status, done.body["state"]) == (200, "executed")
+        (change,) = (await served.get(f"{V1}/changes?limit=1"))["changes"]
+        assert change["note"] == f"moves {done.body['moves'][0]['id']}"
 
         async def states() -> Any:
             return [

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.admin.serving import Answer, Served, serving
 from broker.admin.test_admin_access import secured
-from broker.admin.test_admin_leading import HOT, a_plan, hot_broker
 from broker.admin.test_archive import a_decision, in_folder, written
 from broker.admin.test_audit import as_role, changes
 from clusters.running import eventually, until
@@ -21,9 +20,10 @@ from msgspec import structs
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
+from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import change_id
-from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.move_notes import moves_note, moves_noted
 
 UNDO = "/loadmanager/v1/undo"
 NAMESPACE = "/admin/v2/namespaces/acme/orders"
@@ -440,36 +440,52 @@ def _damage(folder: Path, move: str) -> None:
             assert done.rowcount == 1
 
 
+def test_a_note_names_the_moves() -> None:
+    """Each, or of many the first and the last; also beside other words."""
+    for count in (1, 3, 200, 201, 9_000):
+        ids = [f"7-{number}" for number in range(5, 5 + count)]
+        assert moves_noted(f"undoes c-1; {moves_note(ids)}; more") == ids
+        assert len(moves_note(ids)) < 2_000
+    assert moves_note([]) == ""
+    assert moves_noted(None) == moves_noted("removes 3") == []
+
+
 async def test_a_plan_that_an_earlier_leader_carried_out(tmp_path: Path) -> None:
-    """The change names the moves that it ordered, which archives have."""
-    async with hot_broker(in_folder(tmp_path)) as served:
-        wanted = {**HOT, "settings": {"loadBalancerBrokerOverloadedThresholdPercentage": 80}}
-        sealed = await a_plan(served, wanted)
-        (unload,) = sealed["plan"]["unloads"]
-        ordered = await do(served, "POST", f"/loadmanager/v1/plans/{sealed['id']}/execute")
-        assert (await changes(served))[0]["note"].startswith("moves 1-")
-        await moved_to(served, unload["bundle"], 0)
-        archive = served.brokers[0].archive
-        assert archive is not None
-
-        async def is_archived() -> bool:
-            found = await archive.ask(lambda it: it.events(["decision.move"], None, 0, 1 << 50, 9))
-            return len(found.events) == 1
-
-        await eventually(is_archived, bool, within_s=30)
-        served.brokers[0].store.expire()
-        served.brokers[0].store.resume()
-
-        async def planned() -> dict[str, Any]:
-            with suppress(OperationalError):  # its session ended
-                await served.own(unload["bundle"], at=0)
-            answer = await served.ask("GET", f"{UNDO}?ids={ordered}", at=1)
-            return answer.body if answer.status == 200 else {}
-
-        shown = await eventually(planned, lambda it: bool(it.get("steps")), within_s=30)
-        assert [(step["of"], step["then"]) for step in shown["steps"]] == [
-            (unload["bundle"], served.broker_id(1))
+    """The change names the moves that it ordered, which archives have; without names, it is said
+    that the plan is gone.
+    """
+    async with serving(2, values=in_folder(tmp_path / "<broker>")) as served:
+        await served.own(FIRST, SECOND, at=1)
+        back, there, now = served.broker_id(0), served.broker_id(1), SystemClock().now_ms()
+        moved = {"state": "done", "author": "plan", "source": back, "owner": there}
+        moves = [
+            a_decision(now, "move", bundle=bundle, move=move, **moved)
+            for bundle, move in ((FIRST, "0-1"), (SECOND, "0-2"))
         ]
+        ordered, unnamed = (
+            AuditedChange(
+                ts=now + number,
+                broker=there,
+                role="",
+                address="127.0.0.1",
+                over="http",
+                what="POST /loadmanager/v1/plans/0-p1/execute",
+                id=change_id(now + number, number, there),
+                note=note,
+            )
+            for number, note in ((1, moves_note(["0-1", "0-2"])), (2, None))
+        )
+        await written(served, 1, *(structs.replace(each, epoch=0) for each in moves))
+        await written(served, 1, ordered, unnamed)
+        shown = await plan(served, ordered.id or "")
+        assert shown["cannot"] == []
+        assert {(step["of"], step["now"], step["then"]) for step in shown["steps"]} == {
+            (FIRST, there, back),
+            (SECOND, there, back),
+        }
+        assert "there is no plan 0-p1" in await why_not(served, unnamed.id or "")
+        assert (await undo(served, ordered.id or "")).status == 200
+        await moved_to(served, FIRST, 0)
 
 
 async def test_a_change_that_only_an_archive_has(tmp_path: Path) -> None:
