@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.times import Moment, clock
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import Shown, table
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import (
     ArchivedEvent,
@@ -35,6 +36,9 @@ long for each broker, however much it asks.
 GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
+STARTS_MAX = 500
+START_MS = 60_000
+"""A broker records its start within this time of its archive's."""
 NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
 """What it means that a broker recorded no load of a kind while it recorded."""
 Part = TypeVar("Part", bound=ArchivePart)
@@ -76,12 +80,15 @@ class PartsOf(Generic[Part]):
         """Broker → when its part began, of those that recorded something in the time asked for."""
         return {name: it.recorded[0].begin for name, it in self.parts.items() if it.recorded}
 
-    def notes(self) -> list[str]:
-        """What the parts that answered lack, in sentences."""
+    def notes(self, started: Collection[str] = ()) -> list[str]:
+        """What the parts that answered lack, in sentences; `started`: the brokers whose parts begin
+        with their start, which lack nothing before.
+        """
         since_ms, until_ms = self.asked
         notes = []
         for name, part in sorted(self.parts.items()):
-            gaps = list(_gaps(part, since_ms, until_ms))
+            begin_ms = part.recorded[0].begin if part.recorded and name in started else since_ms
+            gaps = list(_gaps(part, max(since_ms, begin_ms), until_ms))
             if gaps:
                 more = f" and {len(gaps) - GAPS_SHOWN} times more" if len(gaps) > GAPS_SHOWN else ""
                 notes.append(f"{name} recorded nothing {', '.join(gaps[:GAPS_SHOWN])}{more}")
@@ -169,8 +176,11 @@ def events_of(
     until_ms: int | None = None,
     limit: int = 100,
     wanted: Callable[[ArchivedEvent], bool] = lambda _event: True,
+    before_start: bool = True,
 ) -> EventsOfAll:
-    """Events of some kinds about something, from all archives."""
+    """Events of some kinds about something, from all archives. `before_start`: whether it is a gap
+    when nothing is recorded before a broker's start.
+    """
     values: list[tuple[str, Any]] = [("kind", kind) for kind in kinds]
     values += [("about", about), ("since", since_ms), ("until", until_ms), ("limit", limit)]
     answer = parts_of(admin, "events", values, ArchivedEvents)
@@ -178,7 +188,22 @@ def events_of(
     events = [event for part in answer.parts.values() for event in part.events if wanted(event)]
     events.sort(key=lambda event: (event.last, event.ts), reverse=True)
     notes = answer.notes() if since_ms is not None else []
+    if notes and not before_start:
+        notes = answer.notes(_started(admin, answer))
     return EventsOfAll(events[:limit], answer.missing, notes, answer.begins())
+
+
+def _started(admin: AdminClient, answer: PartsOf[ArchivedEvents]) -> set[str]:
+    """The brokers whose parts begin with their start, as far as that is recorded."""
+    values = [("kind", MemberChange.kind), ("since", answer.asked[0]), ("limit", STARTS_MAX)]
+    members = parts_of(admin, "events", values, ArchivedEvents).parts
+    return {
+        name
+        for name, begin in answer.begins().items()
+        if name in members
+        for event in members[name].events
+        if event.record.get("event") == "starts" and abs(event.ts - begin) <= START_MS
+    }
 
 
 @dataclass(slots=True)

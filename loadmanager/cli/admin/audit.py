@@ -92,6 +92,7 @@ def changes_of(
             until_ms=until,
             limit=limit,
             wanted=lambda event: role in (None, event.record.get("role")),
+            before_start=False,
         )
         changes = [event.record_as(ChangeShown) for event in events.events]
         return KnownChanges(changes, events.notes, events.missing)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loadmanager.cli.admin.archives import GAP_MS, LoadsOfAll, parts_of
+from loadmanager.cli.admin.archives import GAP_MS, START_MS, STARTS_MAX, LoadsOfAll, parts_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvents, RecordedSpan
-
-STARTS_MAX = 500
-START_MS = 60_000
-"""A broker records its start within this time of its archive's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -64,7 +66,7 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
     if not plan.steps:
         return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
     if not yes and seal is None:
-        same = f"--since … --plan {plan.seal}" if since else f"{' '.join(ids)} --plan {plan.seal}"
+        same = f"{_said_again(ids, since, role)} --plan {plan.seal}"
         parts.append(f"nothing is done yet: `loadmanager admin undo {same}` does exactly this")
         return Output(raw, tuple(parts), status=status, missing=changes.missing)
     if seal not in (None, plan.seal):
@@ -75,6 +77,15 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
     parts.append(_done(done))
     status = 1 if done.not_queued else status
     return Output(raw, tuple(parts), status=status, missing=changes.missing)
+
+
+def _said_again(ids: Sequence[str], since: int | None, role: str | None) -> str:
+    """What was named, for another command: an hour ago is another time then."""
+    if since is None:
+        return " ".join(ids)
+    moment = datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds")
+    of_role = "" if role is None else f" --role {shlex.quote(role)}"
+    return f"--since {moment.removesuffix('+00:00')}Z{of_role}"
 
 
 def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:

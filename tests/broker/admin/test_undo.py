@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -428,6 +429,27 @@ async def test_decisions_that_other_brokers_archives_have(
         await served.servers[2].stop()
         shown = await plan(served, "0-9")
         assert f"{served.broker_id(2)} did not answer" in shown["cannot"][0]["why"]
+
+
+async def test_all_since_a_time_before_the_brokers_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is missing then, and the command that the plan names does what it shows."""
+    values = VALUES | {"superUserRoles": f"{ADMIN},alice"} | in_folder(tmp_path / "<broker>")
+    async with serving(2, values=values, verifier=verifier(), token=token(ADMIN)) as served:
+        path = f"{SETTINGS}/{KEY}/false"
+        assert (await served.ask("POST", path, headers=as_role("alice"), at=1)).status == 204
+        words = ("--since", "1h", "--role", "alice", "--token", token(ADMIN))
+
+        async def planned() -> tuple[int, str]:
+            return await at_a_terminal(served, capsys, *words)
+
+        status, text = await eventually(planned, lambda it: "nothing is done" in it[1], within_s=30)
+        assert (status, "not all is here" in text) == (0, False)
+        pasted = shlex.split(text.partition("admin undo ")[2].partition("`")[0])
+        assert (pasted[0], pasted[2:5]) == ("--since", ["--role", "alice", "--plan"])
+        status, text = await at_a_terminal(served, capsys, *pasted, "--token", token(ADMIN))
+        assert (status, "1 change undone" in text) == (0, True)
 
 
 def _damage(folder: Path, move: str) -> None:
