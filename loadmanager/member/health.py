@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.lease import UNPROVEN
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 
@@ -28,8 +29,7 @@ class Health:
         base = self.base
         if base.store.lease.held(base.clock.monotonic_s()):
             return ""
-        store = "the metadata store (ZooKeeper) does not answer it"
-        return f": this broker cannot prove its session, because {store}"
+        return f": {UNPROVEN}"
 
     async def check(self) -> None:
         """Write to the store and read the value back.

@@ -74,6 +74,7 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         served.brokers[1].store.suspend()
         status, out, _ = await shell.run("brokers", "health")
         assert (status, "the metadata store does not answer" in out) == (1, True)
+        assert f"{served.broker_id(1)} answered 503" in out
 
 
 async def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:

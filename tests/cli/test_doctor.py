@@ -335,6 +335,8 @@ def test_what_goes_on_without_zookeeper() -> None:
     ]
     for found in (unproven, alone):
         assert "only stored topics that are open" in found.text
+    dead, _ = zookeeper.check([ServerShown(address="zk1:2181", failure="refused")], 30_000)
+    assert (dead.level, dead.text) == (PROBLEM, "refused; it is the only one")
 
 
 @pytest.mark.parametrize(

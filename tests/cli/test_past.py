@@ -294,6 +294,8 @@ async def test_status_and_lists_tell_of_brokers_that_are_gone(
         assert "lost" in row
         rows = await shell.json("brokers", "list")
         assert [row["active"] for row in rows] == [True, False]
+        status, table, _ = await shell.run("brokers", "health")
+        assert (status, f"{name}  lost " in table) == (1, True)
         status, out, _ = await shell.run("top", "--count", "1")
         assert (status, "MSG/S" in out) == (0, True)
         assert (await shell.run("brokers", "forget", name))[0] == 0
@@ -337,6 +339,13 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
             served.broker_id(1),
         }
         assert all("the metadata store" in line for line in lines[1:3])
+        for line in lines[1:3]:  # each broker gave its answer itself
+            assert line.count(served.broker_id(0)) in (0, 2), line
+        status, out, _ = await shell.run("brokers", "list")
+        assert (status, "the metadata store (ZooKeeper) does not answer it" in out) == (1, True)
+        for words in (("topics", "lookup", "persistent://acme/orders/x"), ("status",)):
+            status, *said = await shell.run(*words)
+            assert (status, "the metadata store" in "".join(said)) == (1, True)
 
 
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

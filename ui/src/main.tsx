@@ -241,7 +241,7 @@ function Trouble(): JSX.Element | null {
       <b>
         {state === "unreachable"
           ? `The broker at ${location.host} does not answer`
-          : `There is no answer: ${message}`}
+          : `There is no answer: ${message.replace(/; try again$/, "")}`}
       </b>
       , for {duration(Date.now() - since)} now. {again ? `Trying again in ${again} s.` : "Trying again."}
       {known && ` What you see is of ${clock(known.at)}.`}

@@ -24,6 +24,8 @@ from loadmanager.leader.documents.moves import CordonShown
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
 AWAY = ("gone", "stopped")
+NO_LEADER = (502, 503)
+"""The leader that a broker knows does not answer; it knows none."""
 MEMBERS_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
 _broker = click.argument("broker", required=False)
@@ -41,8 +43,8 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
         return _brokers_at(admin, at)
     try:
         cluster, raw = admin.ask("GET", f"{OWN}/cluster{query(limit=10_000)}", None, ClusterShown)
-    except AnsweredError:
-        return _without_leader(admin)
+    except AnsweredError as error:
+        return _without_leader(admin, error)
     rows = [_broker_row(broker, cluster.at) for broker in cluster.brokers]
     headers = ("broker", "role", "load %", "bundles", "msg/s", "uptime", "version", "report", "")
     gone = [
@@ -86,13 +88,14 @@ def _broker_row(broker: BrokerShown, now_ms: int) -> tuple[Cell, ...]:
     )
 
 
-def _without_leader(admin: AdminClient) -> Output:
+def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     """What any broker knows."""
     names = brokers_of(admin)
     data = [{"broker": name, "leader": False, "active": True} for name in names]
     rows = [(name, "") for name in names]
-    lead = "no broker leads now: loads, cordons and brokers that left are not known"
-    return Output(data, (table(("broker", "role"), rows), lead))
+    lines = [f"no leader says more: {error}", "loads, cordons and brokers that left are not known"]
+    shown = (table(("broker", "role"), rows), lines)
+    return Output(data, shown, status=1 if error.status in NO_LEADER else 0)
 
 
 def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
@@ -154,9 +157,25 @@ def brokers_leader(admin: AdminClient) -> Output:
 def brokers_health(admin: AdminClient, broker: str | None) -> Output:
     """Check all brokers, or the named one; exit status 1 if a broker is not healthy."""
     brokers = _named(admin, broker)
-    health, _ = ask_each(admin, brokers, lambda at, _broker: health_of(at))
+    health, missing = ask_each(admin, brokers, lambda at, _broker: health_of(at))
+    health |= missing
+    if broker is None:
+        health |= _lost(admin)
     healthy = bool(health) and all(state == "ok" for state in health.values())
     return Output(health, table(("broker", "health"), list(health.items())), 0 if healthy else 1)
+
+
+def _lost(admin: AdminClient) -> dict[str, str]:
+    """The brokers that were lost and are not back, as far as a leader says so."""
+    try:
+        cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
+    except OperationalError:
+        return {}
+    return {
+        absence.broker: absence_text(absence, cluster.at)
+        for absence in cluster.absent
+        if absence.gone and absence.how == "lost"
+    }
 
 
 def _named(admin: AdminClient, broker: str | None) -> list[str]:

@@ -391,6 +391,8 @@ class AdminClient:
                 reason = _reason(error.read(ANSWER_BYTES_MAX)) or error.reason
             advice = f"; {ADVICE[error.code]}" if error.code in ADVICE else ""
             passed_on = BROKER in error.headers
+            if passed_on and more.get(BROKER):
+                where = more[BROKER]  # which gave this answer
             text = f"{where} answered {error.code}: {reason}{advice}"
             if passed_on and error.code in UNREACHED:
                 text = str(reason)  # which names the other broker

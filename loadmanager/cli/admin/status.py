@@ -12,7 +12,7 @@ import click
 
 from loadmanager.cli.admin.absences import missing_text, news
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
-from loadmanager.cli.admin.brokers import health_of
+from loadmanager.cli.admin.brokers import NO_LEADER, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import downtimes
@@ -47,8 +47,6 @@ AWAY = ("gone", "stopped")
 REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
 NAMED_MAX = 5
-NO_LEADER = (502, 503)
-"""The leader that a broker knows does not answer; it knows none."""
 HEALTH_S = 5.0
 HEALTHY = "it serves"
 MANY_TIMES = 100

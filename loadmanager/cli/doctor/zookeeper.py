@@ -21,6 +21,8 @@ def check(servers: Sequence[ServerShown], session_timeout_ms: int) -> Iterator[D
     for server in dead:
         quorum = 2 * len(alive) > len(servers)
         left = "the others have a quorum" if quorum else "the others have no quorum"
+        if len(servers) == 1:
+            left = "it is the only one"
         advice = "start it, or mend metadataStoreUrl and the network between"
         made = warning if quorum else problem
         yield made(PART, server.address, f"{server.failure}; {left}", advice)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNPROVEN = "this broker cannot prove its session: the metadata store (ZooKeeper) does not answer it"
+
 
 @dataclass(slots=True)
 class Lease:
