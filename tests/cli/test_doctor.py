@@ -23,6 +23,7 @@ from leader.documents import a_broker_shown, a_cluster_shown, resources
 
 from loadmanager import cli
 from loadmanager.broker import settings
+from loadmanager.cli.admin.downtimes import Unproven
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
 from loadmanager.cli.doctor.asking import BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, Severity
@@ -324,6 +325,9 @@ def test_clusters(changed: dict[str, Any], expected: dict[str, Severity]) -> Non
     assert _said(cluster.check(_cluster(**changed))) == expected
 
 
+LAPSES = (Unproven("b3:8080", 1_795_863_500_000, 42_000),)
+
+
 def test_what_goes_on_without_zookeeper() -> None:
     """Stored topics that are open do: nobody is told that everything stops."""
     changed = {"metrics": {"loadmanager_session_lease_seconds": {"": 0.0}}}
@@ -335,6 +339,9 @@ def test_what_goes_on_without_zookeeper() -> None:
     ]
     for found in (unproven, alone):
         assert "only stored topics that are open" in found.text
+    fenced = replace(_cluster(metrics={"loadmanager_fenced_total": {"": 1.0}}), unproven=LAPSES)
+    (said,) = [found.text for found in cluster.check(fenced) if found.subject == B3]
+    assert said.endswith(" it stopped serving: 1, last until 2026-11-28 10:58:20Z")
     dead, _ = zookeeper.check([ServerShown(address="zk1:2181", failure="refused")], 30_000)
     assert (dead.level, dead.text) == (PROBLEM, "refused; it is the only one")
 

@@ -348,6 +348,24 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
             assert (status, "the metadata store" in "".join(said)) == (1, True)
 
 
+async def test_status_after_an_outage_of_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who could not prove its session, until when and for how long, in one line."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        until_ms = SystemClock().now_ms()
+        for index, took_ms in enumerate((3_000, 42_000)):
+            name = served.broker_id(index)
+            record = MemberChange(
+                ts=until_ms, broker=name, of=name, event="proven", took_ms=took_ms
+            )
+            await written(served, index, record)
+        out = (await Shell(served, capsys).run("status"))[1]
+        (line,) = (line for line in out.splitlines() if "could not prove their sessions" in line)
+        assert line.startswith(f"until {clock(until_ms)}, for 42 s at most, ")
+        assert all(served.broker_id(index) in line for index in range(2))
+
+
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a bundle, with the one that it was split from, its decisions and its load."""
     now = SystemClock().now_ms()

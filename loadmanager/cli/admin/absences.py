@@ -10,6 +10,7 @@ from loadmanager.cli.admin.sentences import ALIKE
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.leader.documents.members import AbsentBroker
 
+NAMED_MAX = 3
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
 
 
@@ -38,7 +39,9 @@ def bundles_text(absence: AbsentBroker) -> str:
         return "it owned no bundle"
     owned = count_of(count, "bundle")
     if left:
-        named = f": {', '.join(absence.waiting[:3])}" if absence.waiting else ""
+        some = absence.waiting[:NAMED_MAX]
+        more = f" and {left - len(some)} more" if left > len(some) else ""
+        named = f": {', '.join(some)}{more}" if some else ""
         return f"{owned}, {left} without an owner until the next lookup{named}"
     return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}"
 

@@ -1,4 +1,6 @@
-"""When no broker of the cluster was there: nobody was left to record that the others had gone."""
+"""When no broker of the cluster was there: nobody was left to record that the others had gone; and
+when brokers could not prove their sessions.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ from loadmanager.cli.admin.archives import GAP_MS, START_MS, STARTS_MAX, LoadsOf
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvents, RecordedSpan
+
+NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,42 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
         for begin, end in gaps
         if end >= since_ms and any(begin < ts <= end + START_MS for ts in starts)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """A time in which a broker could not prove its session, by its own record."""
+
+    broker: str
+    until: int
+    took_ms: int
+
+
+def unproven(admin: AdminClient, since_ms: int) -> list[Unproven]:
+    """The last one of each broker that ended later than this; none without archives."""
+    values = [("kind", MemberChange.kind), ("since", since_ms), ("limit", STARTS_MAX)]
+    last: dict[str, Unproven] = {}
+    try:
+        for part in parts_of(admin, "events", values, ArchivedEvents).parts.values():
+            for event in part.events:  # the newest first
+                change = event.record_as(MemberChange)
+                if change.event == "proven":
+                    at = Unproven(change.of, event.ts, change.took_ms or 0)
+                    last.setdefault(change.of, at)
+    except LoadManagerError:
+        return []
+    return [last[broker] for broker in sorted(last)]
+
+
+def unproven_text(brokers: Sequence[Unproven]) -> str:
+    """When brokers could not prove their sessions, in one sentence."""
+    longest, until = max(it.took_ms for it in brokers), clock(max(it.until for it in brokers))
+    names = ", ".join(it.broker for it in brokers[:NAMED_MAX])
+    more = f" and {len(brokers) - NAMED_MAX} more" if len(brokers) > NAMED_MAX else ""
+    return (
+        f"until {until}, for {span(longest)} at most, {names}{more} could not prove their "
+        "sessions: the metadata store did not answer, or they stood still"
+    )
 
 
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:

@@ -15,7 +15,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.brokers import NO_LEADER, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.downtimes import downtimes
+from loadmanager.cli.admin.downtimes import downtimes, unproven, unproven_text
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.shapes import Document
@@ -36,7 +36,9 @@ from loadmanager.limits.report import ThrottledShown
 T = TypeVar("T")
 
 LATELY_MS = 3_600_000
-"""Brokers that left within this time are named, also when they are back."""
+"""Brokers that left within this time are named, also when they are back, and those that could not
+prove their sessions.
+"""
 RESOURCES = {
     "cpu": "CPU",
     "directMemory": "direct memory",
@@ -73,6 +75,8 @@ def status(admin: AdminClient) -> Output:
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
     lines = [str(down) for down in downtimes(admin, cluster.at - DAY_MS)]
+    if lapses := unproven(admin, cluster.at - LATELY_MS):
+        lines.append(unproven_text(lapses))
     lines += _status(cluster, decisions, throttled, late_after_ms(admin))
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))

@@ -13,7 +13,7 @@ from loadmanager.broker.admin.documents import BundlesData
 from loadmanager.cli.admin.archives import now_ms
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.downtimes import Downtime, downtimes
+from loadmanager.cli.admin.downtimes import Downtime, Unproven, downtimes, unproven
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS
@@ -86,6 +86,8 @@ class ClusterFacts:
     """Why not."""
     downtimes: Sequence[Downtime] = ()
     """When the whole cluster was down, in the last day."""
+    unproven: Sequence[Unproven] = ()
+    """When brokers could not prove their sessions last, in the last day."""
     few_bundles: int | None = None
     """The bundles of all namespaces with load, if few have load; None otherwise."""
 
@@ -111,6 +113,7 @@ def read(admin: AdminClient) -> ClusterFacts:
         leaders_view=leaders_view,
         why_no_view=why,
         downtimes=downtimes(admin, now_ms() - DAY_MS),
+        unproven=unproven(admin, now_ms() - DAY_MS),
         few_bundles=bundles,
     )
 

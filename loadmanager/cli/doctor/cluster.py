@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
+from loadmanager.cli.admin.times import clock
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
@@ -77,8 +78,9 @@ def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
     yield from _clocks(answering)
     yield from _settings(answering)
     yield from _check_leaders_view(cluster, answering)
+    lapses = {it.broker: f", last until {clock(it.until)}" for it in cluster.unproven}
     for broker in answering.values():
-        yield from of_broker(broker)
+        yield from of_broker(broker, lapses.get(broker.broker, ""))
 
 
 def _leaders(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
@@ -262,8 +264,8 @@ def _number(text: str) -> float:
         return float("inf")
 
 
-def of_broker(broker: BrokerFacts) -> Iterator[Diagnosis]:
-    """Findings from the metrics of one broker."""
+def of_broker(broker: BrokerFacts, last_unproven: str = "") -> Iterator[Diagnosis]:
+    """Findings from the metrics of one broker; `last_unproven`: when its session was not proven."""
     if broker.no_metrics:
         advice = "a token that may read metrics is needed if authenticateMetricsEndpoint=true"
         yield warning(PART, broker.broker, f"no metrics: {broker.no_metrics}", advice)
@@ -276,7 +278,9 @@ def of_broker(broker: BrokerFacts) -> Iterator[Diagnosis]:
         counts = {label: value for label, value in broker.metrics.get(metric, {}).items() if value}
         if counts:
             which = f" ({named(filter(None, counts))})" if any(counts) else ""
-            yield warning(PART, broker.broker, f"{sum(counts.values()):g} {text}{which}", advice)
+            last = last_unproven if metric == FENCED else ""
+            number = f"{sum(counts.values()):g}{which}{last}"
+            yield warning(PART, broker.broker, f"{text}: {number}", advice)
     blind = [
         sensor
         for sensor, trusted in broker.metrics.get("loadmanager_sensor_trusted", {}).items()
@@ -290,30 +294,31 @@ def of_broker(broker: BrokerFacts) -> Iterator[Diagnosis]:
         yield warning(PART, broker.broker, text, advice)
 
 
+FENCED = "loadmanager_fenced_total"
 COUNTED = (
     (
-        "loadmanager_fenced_total",
-        "times since its start it stopped serving, because its session was not proven",
+        FENCED,
+        "times since its start that its session was not proven and it stopped serving",
         "look at ZooKeeper's latency, and for pauses of the machine",
     ),
     (
         "loadmanager_corrupt_data_total",
-        "corrupt nodes were left out since its start",
+        "corrupt nodes that were left out since its start",
         "its log names each; mend or delete the node",
     ),
     (
         "loadmanager_rejected_dynamic_values",
-        "stored dynamic settings cannot be used",
+        "stored dynamic settings that cannot be used",
         "its log names them; delete them by DELETE /admin/v2/brokers/configuration/KEY",
     ),
     (
         "loadmanager_history_dropped_records_total",
-        "records of the history were dropped since its start",
+        "records of the history that were dropped since its start",
         "its log says why: a disk that is full or slow, or not writable",
     ),
     (
         "loadmanager_tls_refused_changes_total",
-        "changed files of certificates could not be used; those before are in force",
+        "changed files of certificates that could not be used, so that those before are in force",
         "its log says what is wrong with them",
     ),
     (
