@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 
-from loadmanager import __doc__ as description
 from loadmanager import __version__
 from loadmanager.cli.options import CommandGroup
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
@@ -24,6 +23,12 @@ from loadmanager.kit.system import garbage
 from loadmanager.kit.system.first_signals import SERVICES
 from loadmanager.kit.system.parent import stop_with_parent
 
+HELP = """Run brokers that balance their load, with the concepts, names and formats of Apache
+Pulsar; look at running clusters, and change them.
+
+`loadmanager demo` shows what it does. `loadmanager standalone` runs a cluster on this machine;
+`loadmanager admin status`, in another terminal, says how it is.
+"""
 COMMANDS = {
     "standalone": "Run a metadata store and several brokers on this machine.",
     "store": "Run a metadata store alone, for sharded services on this machine.",
@@ -81,7 +86,7 @@ def build() -> click.Group:
     """The program."""
     root = _Root(
         "loadmanager",
-        help=description,
+        help=HELP,
         context_settings={
             "help_option_names": ["-h", "--help"],
             "max_content_width": 100,

@@ -174,6 +174,13 @@ def test_a_misspelt_word_has_a_suggestion(
     assert hint in capsys.readouterr().err
 
 
+def test_no_summary_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the program and of its subjects."""
+    for words in (["--help"], ["admin", "--help"]):
+        assert main(words) == 0
+        assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_a_subject_without_an_action_lists_the_actions(capsys: pytest.CaptureFixture[str]) -> None:
     """On standard error, with status 2."""
     assert main(["admin", "brokers"]) == 2

@@ -47,7 +47,8 @@ def test_figures_of_another_kind_stand_as_they_are(why: object) -> None:
     [
         (Outcome("moved"), ""),
         (Outcome("moved", clients_closed=0), "no clients"),
-        (Outcome("moved", clients_closed=1), "1 client"),
+        (Outcome("moved", clients_closed=1), "1 client disconnected"),
+        (Outcome("moved", clients_closed=9, clients_back=0), "NONE of 9 clients back"),
         (Outcome("moved", clients_closed=4, clients_back=3), "ONLY 3 of 4 clients back"),
         (
             Outcome("moved", clients_closed=4, clients_back=3, clients_unserved=1),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from loadmanager.cli.admin.asking import count_of
-from loadmanager.cli.admin.sentences import ALIKE
+from loadmanager.cli.admin.sentences import ALIKE, few_of
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.leader.documents.members import AbsentBroker
 
@@ -72,7 +72,7 @@ def clients_waited(absence: Waiting) -> str:
         return ""
     back, clients = absence.clients_back or 0, count_of(absence.clients, "client")
     missing = back < absence.clients
-    text = f"ONLY {back} of {clients} back" if missing else f"{clients} waited"
+    text = f"{few_of(back)} of {clients} back" if missing else f"{clients} waited"
     if absence.clients_waited_ms is None:
         return text if missing else f"{clients} back"
     longest, mean = absence.clients_waited_ms, absence.clients_waited_mean_ms or 0.0

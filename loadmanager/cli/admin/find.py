@@ -36,13 +36,14 @@ STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
     "--limit", type=click.IntRange(1, 200), default=20, metavar="N", help="at most N [default: 20]"
 )
 def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refused: bool) -> Output:
-    """Find producers, consumers and subscriptions by a part of their name, of their client's
-    address or of its role: on which topic they are, which broker serves it, how much they get
-    through, and what holds them now.
+    """Find producers, consumers and subscriptions by a part of a name, an address or a role, and
+    with --refused who was refused something.
 
-    Those with exactly this name come first. `history` of the name or the address tells when they
-    came, left and were refused. With --refused, those of the last hour who were refused something,
-    or since --since; TEXT is then a whole name, an address, a role or a topic, or left out.
+    It says on which topic they are, which broker serves it, how much they get through, and what
+    holds them now; those with exactly this name come first. `history` of the name or the address
+    tells when they came, left and were refused. With --refused, those of the last hour who were
+    refused something, or since --since; TEXT is then a whole name, an address, a role or a topic,
+    or left out.
     """
     if refused:
         return _refused(admin, text, since, limit)

@@ -30,6 +30,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.decisions import BundleStory
 from loadmanager.leader.documents.moves import (
     Cancelled,
+    CordonShown,
     Merged,
     Moved,
     MovesShown,
@@ -40,6 +41,7 @@ from loadmanager.leader.documents.moves import (
 
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
+CORDONS = f"{OWN}/cordons"
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
 
@@ -104,12 +106,22 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
         raise click.UsageError("name a move, or say --all")
     path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
     cancelled = admin.order("DELETE", path, None, Cancelled).cancelled
-    text = (
-        f"{count_of(cancelled, 'move')} cancelled"
-        if cancelled
-        else "no move waits: nothing to cancel"
-    )
+    text = "no move waits: nothing to cancel"
+    if cancelled:
+        text = f"{count_of(cancelled, 'move')} cancelled{_queued_again(admin)}"
     return Output({"cancelled": cancelled}, text, status=0 if cancelled else 1)
+
+
+def _queued_again(admin: AdminClient) -> str:
+    """That drains queue their moves again, if there are any."""
+    cordons: list[CordonShown] = []
+    with contextlib.suppress(OperationalError):
+        cordons = admin.get(CORDONS, list[CordonShown])
+    draining = [each.broker for each in cordons if each.state == "draining"]
+    if not draining:
+        return ""
+    ends = " and ".join(f"`loadmanager admin brokers uncordon {name}`" for name in draining)
+    return f"; a drain queues its moves again, until {ends}"
 
 
 @group.command("pause")

@@ -14,6 +14,7 @@ from msgspec import UNSET, to_builtins
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
+from loadmanager.cli.admin.moves import CORDONS
 from loadmanager.cli.admin.shapes import Started
 from loadmanager.cli.admin.times import Duration
 from loadmanager.kit.errors import LoadManagerError, OperationalError
@@ -23,7 +24,6 @@ from loadmanager.leader.documents.moves import CordonShown
 
 T = TypeVar("T")
 
-CORDONS = f"{OWN}/cordons"
 DRAINED = ("drained", "stopped")
 POLL_S = 1.0
 PATIENCE_S = 90.0

@@ -189,6 +189,11 @@ def _move(decision: DecisionShown) -> tuple[str, list[str]]:
     return head, _given(_because(decision), end)
 
 
+def few_of(back: int) -> str:
+    """How many are back of more."""
+    return f"ONLY {back}" if back else "NONE"
+
+
 def clients(outcome: Outcome) -> str:
     """How many clients came back after a move; empty if that is not known."""
     if outcome.clients_closed is None:
@@ -196,12 +201,12 @@ def clients(outcome: Outcome) -> str:
     if outcome.clients_closed == 0:
         return "no clients"
     if outcome.clients_back is None:
-        return count_of(outcome.clients_closed, "client")
+        return f"{count_of(outcome.clients_closed, 'client')} disconnected"
     back, closed = outcome.clients_back, count_of(outcome.clients_closed, "client")
     if back < outcome.clients_closed:
         idle = outcome.clients_unserved
         more = f"; {idle} more connected and got nothing" if idle else ""
-        return f"ONLY {back} of {closed} back{more}"
+        return f"{few_of(back)} of {closed} back{more}"
     if outcome.clients_waited_ms is None:
         return f"{back} of {closed} back"
     longest, mean = outcome.clients_waited_ms, outcome.clients_waited_mean_ms

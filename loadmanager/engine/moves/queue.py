@@ -209,7 +209,9 @@ class MoveQueue:
         for move in [*self.open_moves(), *self.ended]:
             if move.id == move_id:
                 problem = "its swap has begun, and stays whole"
-                state = problem if move.state is MoveState.QUEUED else f"it is {move.state.value}"
+                verb = "has" if move.state in (MoveState.FAILED, MoveState.EXPIRED) else "is"
+                state = f"it {verb} {move.state.value}"
+                state = problem if move.state is MoveState.QUEUED else state
                 raise ConflictError(f"move {move_id} cannot be cancelled: {state}")
         raise NotFoundError(f"there is no move {move_id}")
 
