@@ -343,6 +343,12 @@ async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
         await page.wait_text("no/such", ".find [role=status]")
         await page.key("Escape")
         await page.wait("!document.querySelector('dialog')")
+        await served.ask("PUT", "/admin/v2/namespaces/acme/idle", {"bundles": {"numBundles": 2}})
+        await page.key("f")
+        await page.command("Input.insertText", text="acme/idle")
+        await page.wait_text("acme/idle/0x80000000_0xffffffff", "#found")
+        await page.key("Escape")
+        await page.wait("!document.querySelector('dialog')")
         # the browser's own word on the namespace that is not there
         assert [error for error in page.errors if "404" not in error] == []
 
@@ -374,13 +380,15 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
             MemberChange(ts=then - 4_000, broker=other, of=lost, event="back", same_process=False),
             MemberChange(ts=then - 3_000, broker=other, of=other, event="leads", epoch=9),
         ]
-        await written(served, 0, placed, made, *loads[:1])
+        late = structs.replace(made, ts=SystemClock().now_ms(), what="DELETE made later")
+        await written(served, 0, placed, made, late, *loads[:1])
         await written(served, 1, *members, *loads[1:])
         await served.own(FIRST, at=0)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("placed on", "#decisions")
         await page.wait_text("PUT made", "#changes")
+        await page.wait_text("DELETE made later", "#changes")  # before a restart, after others
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
         await page.wait_text("acme/orders", "aside")
         await page.wait_text("In earlier terms", "aside")

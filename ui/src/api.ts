@@ -14,6 +14,7 @@ export class Failure extends Error {
 
 const TOKEN = "loadmanager-token";
 const TIMEOUT_MS = 65_000;
+const PASSED_ON_S = "5";
 export const V1 = "/loadmanager/v1";
 
 export const token = {
@@ -35,7 +36,10 @@ export async function call<T>(
   broker?: string,
 ): Promise<T> {
   const headers = credentials();
-  if (broker) headers["Loadmanager-Broker"] = broker; // the one that is asked passes it on
+  if (broker) {
+    headers["Loadmanager-Broker"] = broker; // the one that is asked passes it on
+    headers["Loadmanager-Within"] = PASSED_ON_S; // that broker may be frozen
+  }
   if (method !== "GET") headers["Content-Type"] = "application/json";
   let answer: Response;
   let text: string;

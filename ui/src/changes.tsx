@@ -6,17 +6,19 @@ import { useNames } from "./decisions";
 import { clock, moment, plural } from "./format";
 import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
-import { archived, changes, cluster, copy, earlierChanges, isDaemon } from "./state";
+import { LISTED, archived, changes, cluster, copy, earlierChanges, isDaemon } from "./state";
 import { use } from "./store";
 import { DAY_MS, shownAt, when } from "./when";
 
-const FEW = 10; // since the brokers started: earlier ones are shown, too
 const PEERS = `${V1}/peers/`; // what brokers ask of each other
 
 function who(change: Change): string {
   const role = change.role || "nobody in particular";
   return change.proxied ? `${role} for ${change.proxied}` : role;
 }
+
+const keyOf = ({ id, ts, broker, what, path }: Change): string =>
+  id || [ts, broker, what, path].join(" ");
 
 function Row({ change }: { change: Change }): JSX.Element {
   const name = useNames();
@@ -52,8 +54,9 @@ function Row({ change }: { change: Change }): JSX.Element {
   );
 }
 
-// Those that the archives know and the brokers do not, because they were started since.
-function useEarlier(wanted: boolean): Change[] {
+// Those that the archives know and the brokers do not, because one was started since: `starts` is
+// another then.
+function useEarlier(wanted: boolean, starts: number): Change[] {
   const [list, setList] = useState<Change[]>([]);
   useEffect(() => {
     let over = false;
@@ -64,20 +67,23 @@ function useEarlier(wanted: boolean): Change[] {
     return () => {
       over = true;
     };
-  }, [wanted]);
+  }, [wanted, starts]);
   return wanted ? list : [];
 }
 
 export function Changes(): JSX.Element {
   const all = use(changes);
   const then = use(when);
-  const daemon = isDaemon(use(cluster));
+  const now = use(cluster);
+  const daemon = isDaemon(now);
   const known = use(archived) && !daemon;
   const name = useNames();
   const later = all?.changes ?? [];
-  const earlier = useEarlier(all !== null && !then && known && later.length < FEW);
-  const oldest = later.at(-1)?.ts ?? Infinity;
-  const rows = [...later, ...earlier.filter(({ ts, what }) => ts < oldest && !what.includes(PEERS))];
+  const starts = Math.max(0, ...(now?.brokers ?? []).map(({ startedAt }) => startedAt ?? 0));
+  const earlier = useEarlier(all !== null && !then && known, starts);
+  const listed = new Set(later.map(keyOf));
+  const more = earlier.filter((it) => !listed.has(keyOf(it)) && !it.what.includes(PEERS));
+  const rows = [...later, ...more].sort((a, b) => b.ts - a.ts).slice(0, LISTED);
   const silent = Object.entries(all?.noAnswer ?? {});
   return (
     <Section

@@ -71,8 +71,14 @@ async function elsewhere(text: string): Promise<Hit[]> {
   if (DECISION.test(text)) return [...decisionHits(await decisionOf(text)), ...(await clients(text))];
   if (NAMESPACE.test(text)) {
     const query = `namespace=${encodeURIComponent(text)}&limit=${SHOWN}`;
-    const { bundles } = await get<BundlesShown>(`${V1}/bundles?${query}`);
-    return bundles.map(({ bundle, owner }) => bundleHit(bundle, `at ${owner}`));
+    const [{ bundles }, { boundaries }] = await Promise.all([
+      get<BundlesShown>(`${V1}/bundles?${query}`),
+      get<{ boundaries: string[] }>(`/admin/v2/namespaces/${text.split("/").map(encodeURIComponent).join("/")}/bundles`),
+    ]);
+    const owned = bundles.map(({ bundle, owner }) => bundleHit(bundle, `at ${owner}`));
+    const listed = new Set(bundles.map(({ bundle }) => bundle));
+    const all = boundaries.slice(1).map((end, index) => `${text}/${boundaries[index]}_${end}`);
+    return [...owned, ...all.filter((name) => !listed.has(name)).map((name) => bundleHit(name, ""))];
   }
   const topic = BUNDLE.test(text) ? null : TOPIC.exec(text);
   if (!topic) return clients(text);

@@ -10,7 +10,7 @@ function Card({ finding }: { finding: Finding }): JSX.Element {
     <li>
       <details>
         <summary>
-          <b>{finding.title}</b>
+          <b>{finding.title}</b>{" "}
           <span class="small">
             since {clock(finding.since)} ({duration(Date.now() - finding.since)})
           </span>

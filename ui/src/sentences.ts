@@ -200,6 +200,8 @@ function moved(decision: Decision, name: Name): Sentence {
 
 const briefly = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : duration(ms));
 
+const fewOf = (back: number): string => (back ? `only ${back}` : "none");
+
 // How many clients a move closed, and how long they were without a broker.
 export function clients(outcome: Move["outcome"]): string {
   const closed = outcome?.clientsClosed;
@@ -209,7 +211,7 @@ export function clients(outcome: Move["outcome"]): string {
   if (typeof back !== "number") return plural(closed, "client");
   const unserved = outcome?.clientsUnserved;
   const more = unserved ? `; ${unserved} more connected and got nothing` : "";
-  if (back < closed) return `only ${back} of ${plural(closed, "client")} back${more}`;
+  if (back < closed) return `${fewOf(back)} of ${plural(closed, "client")} back${more}`;
   const longest = outcome?.clientsWaitedMs, mean = outcome?.clientsWaitedMeanMs;
   if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back`;
   const waited = `${plural(closed, "client")} waited`;
@@ -245,10 +247,10 @@ function absentClients(absence: Absent): string {
   if (!clients) return "";
   const those = plural(clients, "client");
   const missing = back < clients;
-  if (typeof longest !== "number") return missing ? `; only ${back} of ${those} back` : `; ${those} back`;
+  if (typeof longest !== "number") return missing ? `; ${fewOf(back)} of ${those} back` : `; ${those} back`;
   const before = unheardMs ? ` since then, and up to ${briefly(unheardMs)} before` : "";
   const waited = `waited up to ${briefly(longest)}${before}`;
-  return missing ? `; only ${back} of ${those} back, who ${waited}` : `; ${those} ${waited}`;
+  return missing ? `; ${fewOf(back)} of ${those} back, who ${waited}` : `; ${those} ${waited}`;
 }
 
 // Whether clients that a move closed have not come back.

@@ -13,7 +13,7 @@ import {
 import { Failure, V1, get } from "./api";
 import { Chips, heatClass, resourcesOf, runs } from "./brokers";
 import { Entries, useEarlier } from "./decisions";
-import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
+import { bytes, clock, count, duration, messages, percent, plural, shortRange, split } from "./format";
 import type { Broker } from "./state";
 import type {
   BundleShown as Bundle,
@@ -156,7 +156,7 @@ function traffic(story: Story): [string, ComponentChildren][] {
     ["Messages", `${messages(msgRateIn)} in, ${messages(msgRateOut)} out /s`],
     ["Bytes", bytes(throughput ?? 0)],
     ["Topics", count(topics ?? 0)],
-    ["Clients", `${count(producers ?? 0)} producers, ${count(consumers ?? 0)} consumers`],
+    ["Clients", `${plural(producers ?? 0, "producer")}, ${plural(consumers ?? 0, "consumer")}`],
   ];
 }
 

@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure } from "./api";
 import { Entries } from "./decisions";
-import { bytes, clock, count, duration, messages, moment, shortRange, split } from "./format";
+import { bytes, clock, count, duration, messages, moment, plural, shortRange, split } from "./format";
 import { askBroker, askBundle, askClient } from "./past";
 import { cluster } from "./state";
 import { use } from "./store";
@@ -55,7 +55,7 @@ export function BundleAt({ name, at }: { name: string; at: number }): JSX.Elemen
     ? [
         ["Messages", `${messages(traffic.msgRateIn)} in, ${messages(traffic.msgRateOut)} out /s`],
         ["Bytes", bytes(traffic.throughput)],
-        ["Clients", `${count(traffic.producers)} producers, ${count(traffic.consumers)} consumers`],
+        ["Clients", `${plural(traffic.producers, "producer")}, ${plural(traffic.consumers, "consumer")}`],
       ]
     : [["Traffic", "none is recorded of then"]];
   return (
