@@ -221,9 +221,17 @@ class Topic:
     def _check_producers(self, address: str) -> None:
         settings = self._settings.value
         if 0 < settings.producers_per_topic_max <= len(self.publishers):
-            raise ConflictError("Topic reached max producers limit")
+            raise _reached(
+                "Topic reached max producers limit",
+                settings.producers_per_topic_max,
+                "maxProducersPerTopic",
+            )
         if 0 < settings.producers_per_address_max <= self._producers_at[address]:
-            raise ConflictError("Topic reached max same address producers limit")
+            raise _reached(
+                "Topic reached max same address producers limit",
+                settings.producers_per_address_max,
+                "maxSameAddressProducersPerTopic",
+            )
 
     def _remove(self, publisher: Publisher) -> None:
         if self._waiting.get(publisher.name) is publisher:
@@ -449,14 +457,26 @@ class Topic:
         """
         settings, present = self._settings.value, self.subscriptions.get(subscription)
         if 0 < settings.consumers_per_topic_max <= self.consumers:
-            raise ConflictError("Topic reached max consumers limit")
+            raise _reached(
+                "Topic reached max consumers limit",
+                settings.consumers_per_topic_max,
+                "maxConsumersPerTopic",
+            )
         if 0 < settings.consumers_per_address_max <= self._consumers_at[address]:
-            raise ConflictError("Topic reached max same address consumers limit")
+            raise _reached(
+                "Topic reached max same address consumers limit",
+                settings.consumers_per_address_max,
+                "maxSameAddressConsumersPerTopic",
+            )
         self.check_subscription(subscription)
         if present is not None and 0 < settings.consumers_per_subscription_max <= len(
             present.consumers
         ):
-            raise ConflictError("Subscription reached max consumers limit")
+            raise _reached(
+                "Subscription reached max consumers limit",
+                settings.consumers_per_subscription_max,
+                "maxConsumersPerSubscription",
+            )
 
     def attach_consumer(
         self, subscription: Subscription, consumer: Consumer, kind: SubscriptionType
@@ -471,6 +491,11 @@ class Topic:
         subscription.detach(consumer)
         self.consumers -= 1
         _count_out(self._consumers_at, consumer.address)
+
+
+def _reached(text: str, limit: int, key: str) -> ConflictError:
+    """Pulsar's words, then the limit and the key that sets it."""
+    return ConflictError(f"{text} (limit {limit}, {key})")
 
 
 def check_memory(memory: Memory) -> None:
