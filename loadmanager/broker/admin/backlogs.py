@@ -1,6 +1,4 @@
-"""The routes that tell the topics that stand out, by broker: those with the greatest backlogs, and
-those with most traffic. Load reports have neither.
-"""
+"""The topics with the greatest backlogs, and those with most traffic: load reports have neither."""
 
 from __future__ import annotations
 
