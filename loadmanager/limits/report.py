@@ -173,7 +173,8 @@ def _why(sender: Sender, waiting: Waiting, holds: list[Hold]) -> str:
     if reasons:
         return "held by " + "; and by ".join(reasons)
     if sender.times_held:
-        return f"not held now; was held {sender.times_held} times so far"
+        times = "once" if sender.times_held == 1 else f"{sender.times_held} times"
+        return f"not held now; was held {times} so far"
     return "no limit of this broker slows it down"
 
 

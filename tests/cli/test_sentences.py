@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.sentences import because, clients
 from loadmanager.engine.moves.move import Outcome
+from loadmanager.leader.documents.members import AbsentBroker
 
 EVENED = {
     "gain": 0.25,
@@ -80,3 +82,12 @@ def test_figures_of_another_kind_stand_as_they_are(why: object) -> None:
 def test_how_long_clients_waited(outcome: Outcome, expected: str) -> None:
     """Those that are missing come first."""
     assert clients(outcome) == expected
+
+
+def test_bundles_that_are_not_named_are_counted() -> None:
+    """Three of those without an owner are named."""
+    names = ["a", "b", "c", "d"]
+    lost = AbsentBroker(broker="b", left_at=1, how="lost", bundles=4, waiting=names)
+    assert bundles_text(lost).endswith(" until the next lookup: a, b, c and 1 more")
+    lost = AbsentBroker(broker="b", left_at=1, how="lost", bundles=3, waiting=names[:3])
+    assert bundles_text(lost).endswith(" until the next lookup: a, b, c")

@@ -15,6 +15,7 @@ from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
     cluster_of,
+    count_of,
     namespace_path,
     topic_path,
 )
@@ -180,7 +181,8 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
 
 def _hold_text(state: HeldSubscription) -> str:
     times = ", ".join(
-        f"{times} times by the limit of {limit}" for limit, times in state["throttledTimes"].items()
+        f"{count_of(times, 'time')} by the limit of {limit}"
+        for limit, times in state["throttledTimes"].items()
     )
     now = "held now" if state["held"] else "not held now"
     return f"{now}; was held so far {times}" if times else now
