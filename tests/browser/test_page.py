@@ -343,6 +343,14 @@ async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
         await page.wait_text("no/such", ".find [role=status]")
         await page.key("Escape")
         await page.wait("!document.querySelector('dialog')")
+        (busy, *_) = (await served.get("/loadmanager/v1/busiest-topics"))["brokers"][
+            served.broker_id(1)
+        ]
+        await page.key("f")
+        await page.command("Input.insertText", text=busy["topic"].rpartition("/")[2])
+        await page.wait_text(busy["topic"], "#found")
+        await page.key("Escape")
+        await page.wait("!document.querySelector('dialog')")
         await served.ask("PUT", "/admin/v2/namespaces/acme/idle", {"bundles": {"numBundles": 2}})
         await page.key("f")
         await page.command("Input.insertText", text="acme/idle")

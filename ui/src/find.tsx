@@ -81,13 +81,31 @@ async function elsewhere(text: string): Promise<Hit[]> {
     return [...owned, ...all.filter((name) => !listed.has(name)).map((name) => bundleHit(name, ""))];
   }
   const topic = BUNDLE.test(text) ? null : TOPIC.exec(text);
-  if (!topic) return clients(text);
+  if (!topic) return (await Promise.all([busy(text), clients(text)])).flat();
   const [, domain = "persistent", tenant = "", namespace = "", local = ""] = topic;
   const names = [domain, tenant, namespace, local].map(encodeURIComponent);
   const range = await get<string>(`/lookup/v2/topic/${names.join("/")}/bundle`);
   const bundle = `${tenant}/${namespace}/${range}`;
   const name = `${domain}://${tenant}/${namespace}/${local}`;
   return [{ kind: "topic", name, about: `in ${shortBundle(bundle)}`, opens: bundleHit(bundle, "").opens }];
+}
+
+// Topics with traffic, by a part of their name: those with most of it at each broker.
+async function busy(text: string): Promise<Hit[]> {
+  if (isDaemon(cluster.value)) return [];
+  type Busiest = { brokers: Record<string, { topic: string; bundle: string }[]> };
+  const { brokers } = await get<Busiest>(`${V1}/busiest-topics`);
+  const wanted = text.toLowerCase();
+  const topics = Object.values(brokers).flat();
+  return topics
+    .filter(({ topic }) => topic.replace(/^[a-z-]+:\/\//, "").toLowerCase().includes(wanted))
+    .slice(0, SHOWN / 2)
+    .map(({ topic, bundle }) => ({
+      kind: "topic",
+      name: topic,
+      about: `in ${shortBundle(bundle)}`,
+      opens: bundleHit(bundle, "").opens,
+    }));
 }
 
 // Producers, consumers and subscriptions, by a part of a name or of a client's address.
