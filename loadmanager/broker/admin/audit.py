@@ -6,12 +6,12 @@ from collections.abc import Collection
 from functools import partial
 from itertools import product
 
-import msgspec
 from aiohttp import web
 
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.audit import ChangeShown, ChangesShown, change_order, is_id_of
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.history.archive_reader import ArchiveReader
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, body_as, operation
@@ -67,15 +67,15 @@ class ChangesOfAll:
         changes: list[ChangeShown] = []
         for name, id_ in product(dict.fromkeys((me, *gone)), wanted):
             if is_id_of(id_, name):
-                changes += await archive.ask(partial(_of_id, id_), name)
+                events = await archive.ask(partial(_of_id, id_), name)
+                changes += [event.record_as(ChangeShown) for event in events]
         return changes
 
 
-def _of_id(id_: str, archive: ArchiveReader) -> list[ChangeShown]:
+def _of_id(id_: str, archive: ArchiveReader) -> list[ArchivedEvent]:
     at_ms, _ = change_order(id_) or (0, 0)
     events = archive.events(["change"], None, at_ms, at_ms, LIMIT_MAX).events
-    records = [event.record for event in events if event.record.get("id") == id_]
-    return [msgspec.convert(record, ChangeShown) for record in records]
+    return [event for event in events if event.record.get("id") == id_]
 
 
 class AuditRoutes:
