@@ -196,7 +196,7 @@ async def test_a_time_gone_by(cluster: Cluster) -> None:
         assert address.startswith("?at=20")
         await page.click("#heat-rows .row")
         await page.wait_text("As of", "aside")
-        await page.wait_text("producers", "aside dl")
+        await page.wait_text("1 producer, 0 consumers", "aside dl")
         assert "127.0.0.1" in await page.text("aside dl")
         assert "Move…" not in await page.text("aside")
         await page.click("aside dl button")  # its owner
