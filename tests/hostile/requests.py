@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ANSWER_TIMEOUT_S = 20.0
-SLOW_S = 5.0
+SLOW_S = 15.0
 PROBLEMS_MAX = 100
 """The run ends after so many problems; a broken broker would fill pages."""
 HUNG_MAX = 2
