@@ -17,7 +17,8 @@ EXAMPLES = """examples:
 
 SIGTERM releases the bundles, closes the connections and ends the broker within
 brokerShutdownTimeoutMs; a second signal, after a second, ends it at once. SIGHUP
-reads the file again: dynamic keys act at once, others after a restart.
+to a broker with --config, and without a terminal, has it read the file again:
+dynamic keys act at once, others after a restart.
 Exit status: 0 stopped, 1 failed, 2 the settings are wrong.
 """
 

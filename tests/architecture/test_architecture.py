@@ -50,6 +50,15 @@ def test_what_decides_has_no_coroutines() -> None:
         assert not (found and path.startswith(pure)), path
 
 
+def test_the_command_line_converts_in_one_place() -> None:
+    """Its threads ask several brokers at once; `kit.conversion` says why they may not convert."""
+    for path, tree in modules().items():
+        if path.startswith("cli/"):
+            for node in ast.walk(tree):
+                direct = isinstance(node, ast.Attribute) and ast.unparse(node) == "msgspec.convert"
+                assert not direct, f"{path} converts without kit.conversion"
+
+
 STARTERS = {
     "as_completed",
     "call_at",

@@ -12,7 +12,6 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
 from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
-from loadmanager.broker.admin.backlogs import BacklogRoutes
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
@@ -21,6 +20,7 @@ from loadmanager.broker.admin.earlier_moves import MovesOfAll
 from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
+from loadmanager.broker.admin.greatest_topics import GreatestTopicRoutes
 from loadmanager.broker.admin.heat import HeatRoutes
 from loadmanager.broker.admin.limit_ends import LimitEndRoutes
 from loadmanager.broker.admin.namespaces import NamespaceRoutes
@@ -117,8 +117,8 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
-        self._backlogs = BacklogRoutes(use, self._everybody)
-        use.leading.holds, use.leading.backlogs = self._heat.holds, self._backlogs.ask
+        self._greatest = GreatestTopicRoutes(use, self._everybody)
+        use.leading.holds, use.leading.backlogs = self._heat.holds, self._greatest.ask
         parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
         parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
         for route in (route for part in parts for route in part.routes()):
@@ -165,7 +165,7 @@ class AdminServer:
             MoveRoutes(use),
             GoalRoutes(use),
             self._heat,
-            self._backlogs,
+            self._greatest,
             ClientSearchRoutes(use, self._everybody),
             AuditRoutes(use, changes),
             UndoRoutes(use, undoing.order, undoing.name_others),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from aiohttp import web
@@ -27,7 +27,7 @@ LOOKED_AT_ONCE = 1_000
 """Topics that are looked at before clients have their turn."""
 
 
-class BacklogRoutes:
+class GreatestTopicRoutes:
     """Tells backlogs and traffic."""
 
     def __init__(self, use: UseCases, everybody: Everybody) -> None:
@@ -55,11 +55,7 @@ class BacklogRoutes:
         mine = BacklogsShown(brokers={self._use.self_address.broker_id: own})
         answers = await self._everybody.ask("GET", BACKLOGS, BacklogsShown, lambda: mine)
         return BacklogsShown(
-            brokers={
-                broker: answer.brokers[broker]
-                for broker, answer in answers.brokers.items()
-                if broker in answer.brokers
-            },
+            brokers=_of_itself({name: it.brokers for name, it in answers.brokers.items()}),
             not_asked=answers.not_asked,
             no_answer=answers.no_answer,
         )
@@ -75,14 +71,11 @@ class BacklogRoutes:
         if flag(request, "local"):
             return shown(mine)
         answers = await self._everybody.ask("GET", BUSIEST, BusiestTopicsShown, lambda: mine)
-        brokers = {
-            broker: answer.brokers[broker]
-            for broker, answer in answers.brokers.items()
-            if broker in answer.brokers
-        }
         return shown(
             BusiestTopicsShown(
-                brokers=brokers, not_asked=answers.not_asked, no_answer=answers.no_answer
+                brokers=_of_itself({name: it.brokers for name, it in answers.brokers.items()}),
+                not_asked=answers.not_asked,
+                no_answer=answers.no_answer,
             )
         )
 
@@ -108,6 +101,11 @@ class BacklogRoutes:
                 looked_at = 0
                 await sleep(0)
         return greatest
+
+
+def _of_itself(answers: Mapping[str, Mapping[str, list[T]]]) -> dict[str, list[T]]:
+    """What each broker tells of itself."""
+    return {broker: those[broker] for broker, those in answers.items() if broker in those}
 
 
 def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Backlog | None:
