@@ -203,6 +203,16 @@ class Cluster:
         assert status == 200, (path, status, body)
         return body
 
+    def leader(self, asked: int = 0) -> int:
+        """Index of the broker that leads; waits while broker `asked` knows of none."""
+
+        def answer() -> Any:
+            status, body = self.request(asked, "GET", "/admin/v2/brokers/leaderBroker")
+            return body if status == 200 else None
+
+        found = wait_for(answer, "a leader")
+        return int(found["brokerId"].rpartition(":")[2]) - self.http_port
+
     def owner_of(self, topic: str, asked: int = 0) -> int:
         """Index of the broker that serves a topic, which the lookup may place."""
         found = self.get(asked, "/lookup/v2/topic/" + topic.replace("://", "/"))

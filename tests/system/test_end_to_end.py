@@ -68,11 +68,7 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
             wait_for(
                 lambda: all(len(item.got) > 20 for item in work), "traffic flows on every topic"
             )
-            leader = (
-                int(cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"].rpartition(":")[2])
-                - cluster.http_port
-            )
-            victim = (leader + 1) % 3
+            victim = (cluster.leader() + 1) % 3
             killed_s = cluster.kill(victim)
 
             def moved_on() -> bool:
@@ -112,19 +108,13 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
 def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
     """Another broker leads once the session has timed out, with a greater epoch."""
     with Cluster(tmp_path, session_ms=SESSION_MS) as cluster:
-        first = cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"]
-        index = int(first.rpartition(":")[2]) - cluster.http_port
-        asked = (index + 1) % 3
-        cluster.kill(index)
-
-        def another() -> bool:
-            status, body = cluster.request(asked, "GET", "/admin/v2/brokers/leaderBroker")
-            return status == 200 and body["brokerId"] != first
-
-        wait_for(another, "another leader")
+        first = cluster.leader()
+        asked = (first + 1) % 3
+        cluster.kill(first)
+        wait_for(lambda: cluster.leader(asked) != first, "another leader")
         epochs = [event["epoch"] for event in cluster.events() if event["event"] == "leading"]
         assert epochs == sorted(set(epochs))
-        assert len(epochs) == 2
+        assert len(epochs) >= 2  # more if a slow minute ended a session
 
 
 def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:

@@ -21,11 +21,6 @@ TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(6)]
 SESSION_MS = 2_000
 
 
-def _leader(cluster: Cluster, asked: int) -> int:
-    leader = cluster.get(asked, "/admin/v2/brokers/leaderBroker")["brokerId"]
-    return [cluster.broker_id(index) for index in range(cluster.count)].index(leader)
-
-
 def _bundles(cluster: Cluster, asked: int = 0) -> list[str]:
     edges = cluster.get(asked, f"/admin/v2/namespaces/{NAMESPACE}/bundles")["boundaries"]
     return [f"{low}_{high}" for low, high in zip(edges, edges[1:], strict=False)]
@@ -76,7 +71,7 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
             destination = cluster.broker_id(turn)
             for span in _bundles(cluster):
                 path = f"/admin/v2/namespaces/{NAMESPACE}/{span}/unload"
-                leader = _leader(cluster, 0)
+                leader = cluster.leader(0)
                 cluster.request(leader, "PUT", f"{path}?destinationBroker={destination}")
             _publish(producers, sent, 5)
             owners = {str(record["dstBroker"]) for record in _records(cluster).values()}
@@ -103,7 +98,7 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
         _publish(producers, sent, 5)
 
         asked = next(index for index in range(3) if index != victim)
-        cluster.kill(_leader(cluster, asked))
+        cluster.kill(cluster.leader(asked))
         _publish(producers, sent, 5)
         for consumer, of_topic in zip(consumers, sent, strict=True):
             seen: set[bytes] = set()

@@ -117,7 +117,7 @@ def test_a_move_over_http_is_part_of_the_request_that_ordered_it_and_metrics_are
     settings = {"loadManagerClassName": MODULAR, "loadManagerOtlpEndpoint": collector.url}
     with Cluster(tmp_path, brokers=2, settings=settings) as cluster:
         bundle, source = next(iter(_placed(cluster).items()))
-        leader = cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"]
+        leader = cluster.broker_id(cluster.leader())
         (to,) = {cluster.broker_id(0), cluster.broker_id(1)} - {source}
         cluster.headers = {"traceparent": CALLER}
         _move(cluster, bundle, to)

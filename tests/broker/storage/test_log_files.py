@@ -516,11 +516,11 @@ async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
     shared = SharedFiles()
     disk = MemoryDisk(shared)
     log, runs = await opened(files := journaled(disk), [])
-    for tail in (b"a", b"b", b"c"):
+    for tail in (b"first", b"second", b"third"):
         await write(files, log, tail)
     disk.crash(lambda size: 0)
     (journal,) = (path for path in shared.content if path.endswith(".journal"))
-    second = shared.content[journal].rindex(b"b")
+    second = shared.content[journal].rindex(b"second")
     shared.change(journal, lambda content: content.__setitem__(second, content[second] ^ 1))
     files = journaled(disk := MemoryDisk(shared))
     with capture_logs() as logs:
@@ -531,12 +531,12 @@ async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
         next(entries_in(await files.read(7, segment, offset, segment.size))).tail
         for offset in segment.offsets
         if offset != ABSENT
-    ] == [b"a", b"c"]
+    ] == [b"first", b"third"]
     assert (segment.end_id, files.damaged) == (3, 2)  # in the journal, and so in the segment
     error = next(line for line in logs if "journal is damaged" in line["event"])
     assert error["file"] == journal
     assert error["offset"] <= second < error["offset"] + error["bytes"]
-    assert disk.read(str(error["kept"]))[second : second + 1] == b"c"
+    assert disk.read(str(error["kept"]))[second : second + 6] == b"recond"
 
 
 @pytest.mark.parametrize("torn", [False, True])
