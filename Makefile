@@ -180,7 +180,7 @@ dist: install
 	$(MAKE) sbom
 
 # As deploy/Dockerfile installs, by the Python that runs this.
-EXTRAS ?= [otel]
+EXTRAS ?= [broker,otel]
 sbom: install
 	$(PYTHON) -m venv --clear .sbom
 	.sbom/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
@@ -220,8 +220,8 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--no-header --no-annotate --constraint constraints.txt
 hashes: install
 	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.7,<1'
-	$(LOCK) --extra otel pyproject.toml --output-file deploy/requirements.txt
-	$(LOCK) --extra otel --extra analysis pyproject.toml \
+	$(LOCK) --extra broker --extra otel pyproject.toml --output-file deploy/requirements.txt
+	$(LOCK) --extra broker --extra otel --extra analysis pyproject.toml \
 		--output-file deploy/requirements-analysis.txt
 	echo setuptools | $(LOCK) - --output-file deploy/requirements-build.txt
 

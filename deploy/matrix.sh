@@ -34,7 +34,7 @@ uv() { .matrix/uv/bin/uv pip "$@" --quiet --python "$venv/bin/python"; }
 case $which in
     lowest)
         # The tests and their tools come afterwards, and change nothing.
-        uv compile --resolution lowest-direct pyproject.toml --output-file "$venv/lowest.txt"
+        uv compile --resolution lowest-direct --extra broker pyproject.toml --output-file "$venv/lowest.txt"
         uv install --constraint "$venv/lowest.txt" --editable '.[dev]'
         ;;
     newest) uv install --editable '.[dev]' ;;

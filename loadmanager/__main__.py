@@ -11,7 +11,17 @@ def main() -> int:
     if sys.argv[1:2] and sys.argv[1] in SERVICES:
         end_at_once()
     with garbage.not_now():
-        from loadmanager.cli import main as run  # these imports take a while
+        try:
+            from loadmanager.cli import main as run  # these imports take a while
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("loadmanager"):
+                raise
+            print(
+                f"loadmanager: the command line needs {error.name}, which is not installed: "
+                "pip install 'loadmanager[broker]'",
+                file=sys.stderr,
+            )
+            return 1
 
     return run()
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import re2
 from numpy.typing import NDArray
 
 from loadmanager.engine.load.columns import BrokerColumns
@@ -163,6 +162,8 @@ def _compiled(expression: str) -> Any:
             f"the regular expression {expression[:40]!r}… has {len(expression)} characters; "
             f"{EXPRESSION_LENGTH_MAX} are allowed"
         )
+    import re2  # of the extra `broker`: a member of a service has no policies of Pulsar's
+
     options = re2.Options()
     options.max_mem = EXPRESSION_BYTES_MAX
     options.never_capture = True
