@@ -42,13 +42,13 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
     OVERLOAD,
-    REFUSED_MAX,
     BestMove,
     ModelledBrokers,
     MoveSearch,
     SearchScope,
     may_go,
 )
+from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.kit.reason import Reason
 
 DIFFERENCE = 0.01
@@ -196,11 +196,12 @@ class _Planning:
             return REACHED
         for stage in self._stages():
             search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
-            while moves := (yield from self._next(search, stage)):
+            moving = Moving(self._snapshot, self._cluster, search)
+            while moves := (yield from self._next(moving, stage)):
                 if not self._fit(search, moves):
                     return LIMITS
                 for move in moves:
-                    self._make(search, move)
+                    self._make(moving, move)
                 if not stage.must and (yield from self._reached()):
                     return REACHED
             yield
@@ -211,32 +212,24 @@ class _Planning:
             return Reason("NothingHelps", f"{left} bundles may not leave, or no other has room")
         return NOTHING_HELPS
 
-    def _next(self, search: MoveSearch, stage: _Stage) -> Pieces[tuple[BestMove, ...]]:
+    def _next(self, moving: Moving, stage: _Stage) -> Pieces[tuple[BestMove, ...]]:
         """The next move that policies allow; where none helps, two bundles that change places."""
         yield
-        if (move := self._next_alone(search, must=stage.must)) is not None:
+        spread_out = partial(self._spread_out, moving.search)
+        move = moving.at_any_price(spread_out) if stage.must else moving.worth_it()
+        if move is not None:
             return (move,)
         if not stage.swaps or self._swaps >= SWAPS_MAX:
             return ()
         self._swaps += 1
-        return (yield from best_swap(self._snapshot, self._cluster, search)) or ()
-
-    def _next_alone(self, search: MoveSearch, *, must: bool) -> BestMove | None:
-        while len(search.refused) <= REFUSED_MAX or must:
-            best = search.best()
-            if best is None or (best.net <= 0 and not must):
-                return None
-            if must and abs(best.gain) <= NO_GAIN:
-                best = self._spread_out(search, best)
-            if may_go(self._snapshot, search.bundle(best), self._cluster.names[best.destination]):
-                return best
-            search.refuse(best)
-        return None
+        return (yield from best_swap(self._snapshot, self._cluster, moving.search)) or ()
 
     def _spread_out(self, search: MoveSearch, move: BestMove) -> BestMove:
         """A move of a bundle without load, which is as good anywhere: to the broker that has the
-        fewest bundles, or as it is if it may not go there.
+        fewest bundles, or as it is if it may not go there. Any other move as it is.
         """
+        if abs(move.gain) > NO_GAIN:
+            return move
         bundle = search.bundle(move)
         for row in sorted(search.takers, key=lambda row: (len(self._owners.bundles[row]), row)):
             refused = (row, bundle) in search.refused
@@ -258,26 +251,13 @@ class _Planning:
         fits = fits and (limits.traffic is None or last.traffic + traffic <= limits.traffic)
         return fits and (limits.clients is None or last.clients + clients <= limits.clients)
 
-    def _make(self, search: MoveSearch, move: BestMove) -> None:
+    def _make(self, moving: Moving, move: BestMove) -> None:
         cluster = self._cluster
         names = cluster.names[move.source], cluster.names[move.destination]
-        (usage, measured, error), (other, other_measured, other_error) = (
-            cluster.fields(row) for row in (move.source, move.destination)
-        )
-        (bundle,) = search.make(move, np.array([move.at]))
-        why: dict[str, float | str] = {
-            "gain": move.gain,
-            "usage": usage,
-            "usageMeasured": measured,
-            "usageError": error,
-            "usageAfter": cluster.fields(move.source)[0],
-            "destinationUsage": other,
-            "destinationMeasured": other_measured,
-            "destinationError": other_error,
-            "destinationUsageAfter": cluster.fields(move.destination)[0],
-        }
+        (bundle,), usages = moving.make(move)
         traffic, clients = self._cost(bundle, names[0])
         self._owners.move(bundle, move.source, move.destination)
+        why = {"gain": move.gain, **usages}
         self._moves.append(Unload(bundle, *names, type(self._goal).__name__, why))
         last, spread = self._curve[-1], float(cluster.usage.std())
         costs = last.traffic + traffic, last.clients + clients

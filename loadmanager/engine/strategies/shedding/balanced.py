@@ -28,12 +28,11 @@ from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
     MOVES_MAX,
-    REFUSED_MAX,
     BestMove,
     ModelledBrokers,
     MoveSearch,
-    may_go,
 )
+from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 
@@ -97,20 +96,14 @@ def _moves(
 ) -> tuple[list[Unload], BestMove | None]:
     """The moves of a cycle, and the best one that was not worth it."""
     unloads: list[Unload] = []
+    moving = Moving(snapshot, cluster, search)
     while len(unloads) < MOVES_MAX:
-        best = search.best()
-        if best is None or best.net <= 0:
-            return unloads, best
+        best = moving.worth_it()
+        if best is None:
+            return unloads, moving.not_made
         source, destination = cluster.names[best.source], cluster.names[best.destination]
-        if not may_go(snapshot, search.bundle(best), destination):
-            search.refuse(best)
-            if len(search.refused) > REFUSED_MAX:
-                return unloads, best
-            continue
-        before = cluster.fields(best.source), cluster.fields(best.destination)
         at, gains, prices = search.with_others(best)
-        bundles = search.make(best, at)
-        why = _why(before, cluster.fields(best.source)[0], cluster.fields(best.destination)[0])
+        bundles, why = moving.make(best, at)
         if snapshot.pause_s is not None:
             why["pauseSeconds"] = snapshot.pause_s
         for bundle, gain, price in zip(bundles, gains.tolist(), prices.tolist(), strict=True):
@@ -118,25 +111,6 @@ def _moves(
             unloads.append(Unload(bundle, source, destination, "Gain", why_of))
             cluster.leaving[bundle] = source
     return unloads, None
-
-
-Fields = tuple[float, float, float]
-
-
-def _why(
-    before: tuple[Fields, Fields], source_after: float, destination_after: float
-) -> dict[str, float | str]:
-    (usage, measured, error), (other, other_measured, other_error) = before
-    return {
-        "usage": usage,
-        "usageMeasured": measured,
-        "usageError": error,
-        "usageAfter": source_after,
-        "destinationUsage": other,
-        "destinationMeasured": other_measured,
-        "destinationError": other_error,
-        "destinationUsageAfter": destination_after,
-    }
 
 
 def _why_not(cluster: ModelledBrokers, best: BestMove | None) -> Skip:

@@ -1,0 +1,77 @@
+"""Makes moves one after the other: those of a cycle of `BalancedShedder`, which goes on while a
+move is worth its price, and those of a plan, which ends at its goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmanager.engine.load.columns import Rows
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies.shedding.evening import (
+    REFUSED_MAX,
+    BestMove,
+    ModelledBrokers,
+    MoveSearch,
+    may_go,
+)
+
+
+@dataclass(slots=True)
+class Moving:
+    """The moves that a search finds in a cluster, as they are made."""
+
+    snapshot: ClusterSnapshot
+    cluster: ModelledBrokers
+    search: MoveSearch
+    not_made: BestMove | None = None
+    """The best move when none was worth its price."""
+
+    def worth_it(self) -> BestMove | None:
+        """The next move that policies allow and that gains more than its price."""
+        while len(self.search.refused) <= REFUSED_MAX:
+            self.not_made = best = self.search.best()
+            if best is None or best.net <= 0:
+                return None
+            if self._may_go(best):
+                return best
+            self.search.refuse(best)
+        return None
+
+    def at_any_price(self, instead: Callable[[BestMove], BestMove]) -> BestMove | None:
+        """The next move that policies allow; `instead`: what is made in its place."""
+        while (best := self.search.best()) is not None:
+            move = instead(best)
+            if self._may_go(move):
+                return move
+            self.search.refuse(move)
+        return None
+
+    def _may_go(self, move: BestMove) -> bool:
+        destination = self.cluster.names[move.destination]
+        return may_go(self.snapshot, self.search.bundle(move), destination)
+
+    def make(
+        self, move: BestMove, at: Rows | None = None
+    ) -> tuple[list[str], dict[str, float | str]]:
+        """The bundle of a move goes, or those at `at` between the same two brokers; returns their
+        names, and the usages that they come to.
+        """
+        cluster, source, destination = self.cluster, move.source, move.destination
+        (usage, measured, error), (other, other_measured, other_error) = (
+            cluster.fields(row) for row in (source, destination)
+        )
+        names = self.search.make(move, np.array([move.at]) if at is None else at)
+        return names, {
+            "usage": usage,
+            "usageMeasured": measured,
+            "usageError": error,
+            "usageAfter": cluster.fields(source)[0],
+            "destinationUsage": other,
+            "destinationMeasured": other_measured,
+            "destinationError": other_error,
+            "destinationUsageAfter": cluster.fields(destination)[0],
+        }
