@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadmanager.broker.initialize import initialize_cluster
@@ -22,6 +22,8 @@ from loadmanager.kit.system.broker_process import BrokerProcess
 from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.folder_lock import locked
 from loadmanager.kit.system.notify import NotifySocket
+from loadmanager.kit.system.sampler import NET, nic_limit
+from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.local import LocalStore, local_store
 from loadmanager.member.settings import BrokerSettings
 
@@ -37,6 +39,9 @@ PORT_ADVICE = (
     "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first two "
     "plus i)"
 )
+NIC_SPEED = "loadBalancerOverrideBrokerNicSpeedGbps"
+NIC_SPEED_ASSUMED = "10"
+"""Clients of a cluster on one machine mostly come over loopback, which is no slower."""
 NAMESPACE = "public/default"
 NAMESPACE_BUNDLES = 16
 
@@ -95,9 +100,25 @@ def run_standalone(options: StandaloneOptions) -> int:
             f"{options.brokers}: choose --brokers 1"
         )
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
+    options = with_nic_speed(options, loaded.leaf(SamplerSettings))
     broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
     with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + STORE_S) as ending:
         return asyncio.run(_run_until_signalled(options, ending, as_json=as_json))
+
+
+def with_nic_speed(
+    options: StandaloneOptions, sampling: SamplerSettings, net: Path = NET
+) -> StandaloneOptions:
+    """The same, with a speed of the network card where the system knows none: brokers that share
+    their machine need not each warn of it.
+    """
+    _, unknown = nic_limit(sampling, net)
+    if not unknown:
+        return options
+    log.info(
+        f"the network card is taken for one of {NIC_SPEED_ASSUMED} Gbit/s", reason=unknown[0].reason
+    )
+    return replace(options, overrides={**options.overrides, NIC_SPEED: NIC_SPEED_ASSUMED})
 
 
 async def _run_until_signalled(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:

@@ -21,6 +21,7 @@ from loadmanager.kit.units import MIB
 KBIT_PER_GBIT = 1_000_000
 PERCENT_TOLERANCE = 5.0
 """Up to so many percent over 100 count as 100: CPU and wall time are read one after the other."""
+NET = Path("/sys/class/net")
 ETHERNET = "1"
 UNKNOWN_SPEEDS = (0, 0xFFFF, 0xFFFFFFFF)
 """Speeds that mean "unknown": 0, and −1, which older drivers report as an unsigned number of 16 or
@@ -56,7 +57,7 @@ class SystemSampler:
         settings: SamplerSettings,
         own: OwnTraffic,
         *,
-        net: Path = Path("/sys/class/net"),
+        net: Path = NET,
         cgroup: Cgroup | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -110,7 +111,8 @@ class SystemSampler:
             self._before = now
         faults: list[SensorFault] = []
         cpu = _trusted("cpu", self._cpu(before, now, elapsed_s), faults)
-        limit_kbit = self._nic_limit_kbit_per_s(faults)
+        limit_kbit, unknown_speed = nic_limit(self._settings, self._net)
+        faults += unknown_speed
         self._last = SystemUsage(
             cpu=cpu,
             memory=_trusted("memory", self._memory(), faults),
@@ -175,51 +177,6 @@ class SystemSampler:
                 return Reading(used / MIB, limit / MIB)
         return Reading((host.total - host.available) / MIB, host.total / MIB)
 
-    # NIC
-
-    def _nics(self) -> list[Path]:
-        """The devices that the settings name, else physical ethernet devices that are up.
-
-        Links of virtual devices lead below `virtual/`.
-        """
-        if self._settings.nics:
-            return [self._net / name for name in self._settings.nics]
-        try:
-            links = sorted(self._net.iterdir())
-        except OSError:
-            return []
-        return [
-            nic
-            for nic in links
-            if "/virtual/" not in f"{nic.resolve()}/"
-            and read_text(nic / "type") == ETHERNET
-            and (read_text(nic / "operstate") or "up") in USABLE_STATES
-        ]
-
-    def _nic_limit_kbit_per_s(self, faults: list[SensorFault]) -> float:
-        if self._settings.nic_speed_gbps is not None:
-            return self._settings.nic_speed_gbps * KBIT_PER_GBIT
-        nics = self._nics()
-        total_mbit = 0
-        for nic in nics:
-            speed = read_text(nic / "speed")
-            if speed is None or not speed.isdigit() or int(speed) in UNKNOWN_SPEEDS:
-                hint = "set loadBalancerOverrideBrokerNicSpeedGbps"
-                faults.append(
-                    SensorFault(
-                        "nicSpeed", f"{nic.name} reports a speed of {speed or 'nothing'}; {hint}"
-                    )
-                )
-                return 0.0
-            total_mbit += int(speed)
-        if not nics:
-            faults.append(
-                SensorFault(
-                    "nicSpeed", "no physical NIC found; set loadBalancerOverrideBrokerNicSpeedGbps"
-                )
-            )
-        return total_mbit * 1000.0
-
     # Counters
 
     def _read(self) -> _Counters:
@@ -245,11 +202,52 @@ class SystemSampler:
         if self._scope == "process":
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         counted = psutil.net_io_counters(pernic=True)
-        nics = [counted[nic.name] for nic in self._nics() if nic.name in counted]
+        nics = [
+            counted[nic.name] for nic in _nics(self._settings, self._net) if nic.name in counted
+        ]
         # A container sees virtual devices only: there, the traffic of this process counts.
         if not nics:
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         return sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)
+
+
+def nic_limit(settings: SamplerSettings, net: Path = NET) -> tuple[float, tuple[SensorFault, ...]]:
+    """The speed of all NICs together, in kbit/s, and no fault; or 0, and why nobody knows it."""
+    if settings.nic_speed_gbps is not None:
+        return settings.nic_speed_gbps * KBIT_PER_GBIT, ()
+    nics = _nics(settings, net)
+    total_mbit = 0
+    for nic in nics:
+        speed = read_text(nic / "speed")
+        if speed is None or not speed.isdigit() or int(speed) in UNKNOWN_SPEEDS:
+            return _unknown_speed(f"{nic.name} reports a speed of {speed or 'nothing'}")
+        total_mbit += int(speed)
+    return (total_mbit * 1000.0, ()) if nics else _unknown_speed("no physical NIC found")
+
+
+def _unknown_speed(reason: str) -> tuple[float, tuple[SensorFault, ...]]:
+    hint = "set loadBalancerOverrideBrokerNicSpeedGbps"
+    return 0.0, (SensorFault("nicSpeed", f"{reason}; {hint}"),)
+
+
+def _nics(settings: SamplerSettings, net: Path) -> list[Path]:
+    """The devices that the settings name, else physical ethernet devices that are up.
+
+    Links of virtual devices lead below `virtual/`.
+    """
+    if settings.nics:
+        return [net / name for name in settings.nics]
+    try:
+        links = sorted(net.iterdir())
+    except OSError:
+        return []
+    return [
+        nic
+        for nic in links
+        if "/virtual/" not in f"{nic.resolve()}/"
+        and read_text(nic / "type") == ETHERNET
+        and (read_text(nic / "operstate") or "up") in USABLE_STATES
+    ]
 
 
 def _trusted(sensor: str, reading: Reading, faults: list[SensorFault]) -> Reading:

@@ -1,0 +1,51 @@
+"""What `loadmanager standalone` decides for its brokers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadmanager.broker.standalone import NIC_SPEED, StandaloneOptions, with_nic_speed
+from loadmanager.kit.system.settings import SamplerSettings
+
+OPTIONS = StandaloneOptions(
+    brokers=3,
+    pulsar_port=6650,
+    http_port=8080,
+    zookeeper_port=2181,
+    data_dir=Path("data"),
+    config=None,
+    overrides={"clusterName": "c"},
+    log_format=None,
+)
+
+
+def network(folder: Path, speed: str) -> Path:
+    """A folder as `/sys/class/net`, with one card."""
+    card = folder / "eth0"
+    card.mkdir()
+    for name, text in {"type": "1", "operstate": "up", "speed": speed}.items():
+        (card / name).write_text(f"{text}\n")
+    return folder
+
+
+@pytest.mark.parametrize("speed", ["-1", ""])
+def test_an_unknown_network_card_gets_a_speed(tmp_path: Path, speed: str) -> None:
+    """Where the system knows no speed, the brokers get one: none of them warns."""
+    chosen = with_nic_speed(OPTIONS, SamplerSettings(), network(tmp_path, speed))
+    assert chosen == replace(OPTIONS, overrides={"clusterName": "c", NIC_SPEED: "10"})
+
+
+def test_without_any_card_there_is_a_speed(tmp_path: Path) -> None:
+    """A system that lists no network cards is such a one, too."""
+    chosen = with_nic_speed(OPTIONS, SamplerSettings(), tmp_path / "missing")
+    assert chosen.overrides[NIC_SPEED] == "10"
+
+
+def test_a_known_or_given_speed_stays(tmp_path: Path) -> None:
+    """What the card or an operator says counts."""
+    known, unknown = network(tmp_path, "1000"), tmp_path / "missing"
+    assert with_nic_speed(OPTIONS, SamplerSettings(), known) is OPTIONS
+    assert with_nic_speed(OPTIONS, SamplerSettings(nic_speed_gbps=2.5), unknown) is OPTIONS
