@@ -24,6 +24,7 @@ from loadmanager.lab.days import DayOfLoad
 from loadmanager.lab.measures import WARM_UP_MINUTES
 from loadmanager.lab.what_if import (
     HIGHEST_PERCENTILE,
+    POINTS_OFF_MAX,
     WhatIf,
     WhatIfOutcome,
     fewest,
@@ -47,8 +48,11 @@ mean: usage of all brokers; most: that of the most used one, which was more in 5
 hot min: minutes of brokers above 85 %; undone: work that brokers could not do, in minutes of one
   broker; spread: standard deviation of usage, in points
 settle min: until the spread is usual again"""
-FAR_OFF = (
-    "whether these brokers are enough is not said: the replay of the day as it was is too far off"
+NOT_SAID = "whether these brokers are enough is not said: "
+MODEL_OFF = NOT_SAID + "too little is known of what traffic costs these brokers"
+REPLAY_OFF = (
+    f"{NOT_SAID}by the settings in force alone, the time would have gone otherwise than it did "
+    "(did somebody move bundles, pause balancing or change settings?)"
 )
 HEADERS = ("", "brokers", "mean %", "most %", "hot min", "undone", "spread", "moves", "settle min")
 HOURS_OF_A_DAY = 24
@@ -115,9 +119,14 @@ def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
 
 
 class WhatIfAnswer:
-    """What a change of a recorded day comes to."""
+    """What a change of a recorded day comes to; `present`: of one load that counts for a day, in
+    which nothing happened that a replay could be compared with.
+    """
 
-    def __init__(self, day: RecordedDay, change: WhatIf, *, with_fewest: bool) -> None:
+    def __init__(
+        self, day: RecordedDay, change: WhatIf, *, with_fewest: bool, present: bool = False
+    ) -> None:
+        self._present = present
         self._change, recording, in_force = change, day.recording, day.in_force
         if recording.fit.cost <= 0:
             raise BadInputError(
@@ -138,7 +147,22 @@ class WhatIfAnswer:
 
     @property
     def _far_off(self) -> bool:
-        return nobody_knows(self._calibration, self._lived, self.was)
+        return self._model_off or (
+            not self._present and nobody_knows(self._calibration, self._lived, self.was)
+        )
+
+    @property
+    def _model_off(self) -> bool:
+        return 100 * self._calibration.error > POINTS_OFF_MAX
+
+    def _certainty(self) -> str:
+        """How far the replay is to be believed."""
+        if not self._present:
+            return self._calibration.text()
+        return (
+            "one load stands for all this time: nothing happened in it that the replay could be "
+            f"compared with; usage by the model is {100 * self._calibration.error:.1f} points off"
+        )
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:
         """For people."""
@@ -150,19 +174,20 @@ class WhatIfAnswer:
 
     def _sentences(self, price: float | None) -> Iterator[str]:
         if self._far_off:
-            yield FAR_OFF
-            yield (
-                f"the most used broker was at {self._lived.highest:.0f} % by the model, and at "
-                f"{self.was.highest:.0f} % in the replay"
-            )
-            yield self._calibration.text()
+            yield MODEL_OFF if self._model_off else REPLAY_OFF
+            if not self._present:
+                yield (
+                    f"the most used broker was at {self._lived.highest:.0f} % by the model, and at "
+                    f"{self.was.highest:.0f} % in the replay"
+                )
+            yield self._certainty()
             return
         yield _verdict(self.changed)
         if self._with_fewest:
             yield self._fewest_text()
         if price is not None:
             yield from self._prices(price)
-        yield self._calibration.text()
+        yield self._certainty()
 
     def _fewest_text(self) -> str:
         if self.fewest is None:
@@ -183,7 +208,7 @@ class WhatIfAnswer:
             "changed": self._of(self.changed, price),
             "fewest": None if self.fewest is None else self._of(self.fewest[1], price),
             "modelError": self._calibration.error,
-            "off": self._calibration.off,
+            "off": None if self._present else self._calibration.off,
             "farOff": self._far_off,
         }
 

@@ -23,6 +23,8 @@ HIGHEST_PERCENTILE = 95.0
 
 POINTS_OFF_MAX = 10.0
 """Where the model, or the most used broker of a replay, is farther off, nothing is enough."""
+SPREAD_POINTS = 3.0
+"""A spread that is off by no more points says nothing against brokers being enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,9 @@ def nobody_knows(calibration: Calibration, lived: WhatIfOutcome, replayed: WhatI
     replay of it as it was. `lived`: the day as it was, by the model.
     """
     most_off = abs(replayed.highest - lived.highest)
-    return calibration.far_off or max(most_off, 100 * calibration.error) > POINTS_OFF_MAX
+    spread_off = abs(calibration.happened.spread - calibration.replayed.spread)
+    uneven = calibration.far_off and spread_off > SPREAD_POINTS
+    return uneven or max(most_off, 100 * calibration.error) > POINTS_OFF_MAX
 
 
 def fewest(

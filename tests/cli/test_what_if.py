@@ -159,15 +159,48 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         )[0] == 2
 
 
-def _loads(broker: str, ts: int, number: int) -> list[BrokerLoad | BundleLoad]:
-    """A broker at 40 % with eight bundles that are alike."""
-    nothing, cpu = ResourceUsage(usage=0, limit=100), ResourceUsage(usage=40, limit=100)
+async def test_of_a_young_cluster_after_a_move(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bundle that two brokers recorded one after the other is the last one's: it does not go to
+    and fro, and what the change comes to is said. Nothing is said of a past that was not.
+    """
+    then = SystemClock().now_ms() - 120 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        lost, busy = served.broker_id(0), served.broker_id(1)
+        await written(served, 0, *_loads(lost, then - MINUTE // 3, 0, usage=0.1))
+        await written(served, 1, *_loads(busy, then, 0))
+        words = ("what-if", "--without", lost, "--until", clock(then).replace(" ", "T"))
+        shell = Shell(served, capsys)
+        _, out, _ = await shell.run(*words)
+        assert "1 brokers are enough" in out
+        assert "nothing happened in it that the replay could be compared with" in out
+        answer = await shell.json(*words)
+        assert answer["changed"]["mean"] == pytest.approx(40, abs=2)
+        assert (answer["off"], answer["farOff"]) == (None, False)
+
+
+async def test_of_a_cluster_that_served_nothing_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so."""
+    then = SystemClock().now_ms() - 120 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        await written(served, 0, _loads(served.broker_id(0), then, 0)[0])
+        words = ("what-if", "--add", "1", "--until", clock(then).replace(" ", "T"))
+        status, _, error = await Shell(served, capsys).run(*words)
+        assert (status, "no bundle was served yet" in error) == (1, True)
+
+
+def _loads(broker: str, ts: int, number: int, usage: float = 0.4) -> list[BrokerLoad | BundleLoad]:
+    """A broker with eight bundles that are alike."""
+    nothing, cpu = ResourceUsage(usage=0, limit=100), ResourceUsage(usage=100 * usage, limit=100)
     resources: dict[str, Any] = dict.fromkeys(
         ("memory", "direct_memory", "bandwidth_in", "bandwidth_out"), nothing
     )
     head: dict[str, Any] = {"ts": ts, "broker": broker, "interval_ms": MINUTE}
     return [
-        BrokerLoad(usage=0.4, cpu=cpu, **resources, **head),
+        BrokerLoad(usage=usage, cpu=cpu, **resources, **head),
         *(
             BundleLoad(bundle=f"t{number}/n/{low}_{high}", msg_throughput_in=1e6, **head)
             for low, high in list(zip(EDGES, EDGES[1:], strict=False))[:8]

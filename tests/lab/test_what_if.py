@@ -115,4 +115,5 @@ def test_when_nobody_knows_whether_brokers_are_enough() -> None:
     assert unknown(highest=-11)
     assert unknown(highest=11)
     assert unknown(error=0.11)
-    assert unknown(spread=was.measures.spread + 1)
+    assert unknown(spread=was.measures.spread + 3.1)
+    assert not unknown(spread=2.9)

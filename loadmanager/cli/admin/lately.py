@@ -40,6 +40,8 @@ class Lately:
     notes: list[str]
     missing: dict[str, str]
     """Broker → why its part is not there."""
+    present: bool
+    """Whether it is one moment's load that counts for an hour."""
 
 
 def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
@@ -53,11 +55,14 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     if not there:
         raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
     title = _between(min(there) - step_ms, end_ms)
-    if len(there) * step_ms < MINUTES_MIN * MINUTE_MS:
+    present = len(there) * step_ms < MINUTES_MIN * MINUTE_MS
+    if present:
         latest = max(there)
         there, step_ms = {latest: there[latest]}, PRESENT_MINUTES * MINUTE_MS
         title = f"an hour of the load at {clock(latest)}"
     loads = [load for at, look in there.items() for load in look.records(at, step_ms)]
+    if not any(isinstance(load, BundleLoad) for load in loads):
+        raise OperationalError(f"{title}: no bundle was served yet, so that no traffic is recorded")
     keys = admin.get(f"{V2}/brokers/configuration/runtime", Texts)
     of_cluster = settings.KEYS.parse(keys)
     in_force = strategies_of(candidates.unweighted(of_cluster))
@@ -66,7 +71,7 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     except BadInputError as error:
         raise OperationalError(f"{title}: {error}") from None
     last = looks[moments[0]]
-    return Lately(RecordedDay(recording, in_force), of_cluster, title, [], last.missing)
+    return Lately(RecordedDay(recording, in_force), of_cluster, title, [], last.missing, present)
 
 
 def _between(begin_ms: int, end_ms: int) -> str:
@@ -89,12 +94,21 @@ class _Look:
         return self.brokers.missing | self.bundles.missing
 
     def records(self, at_ms: int, interval_ms: int) -> Iterator[BrokerLoad | BundleLoad]:
-        """As the history has them."""
+        """As the history has them; a bundle that brokers recorded one after the other is the last
+        one's.
+        """
+        recorders = {
+            name: loads.broker
+            for loads in sorted(self.bundles.loads, key=lambda each: (each.ts, each.broker))
+            for name in loads.figures
+        }
         both = (self.brokers.loads, _broker_load), (self.bundles.loads, _bundle_load)
         for recorded, record_of in both:
             for loads in recorded:
                 head = {"ts": at_ms, "broker": loads.broker, "interval_ms": interval_ms}
                 for name in loads.figures:
+                    if recorders.get(name, loads.broker) != loads.broker:
+                        continue
                     shown = figures(loads, name)
                     try:
                         fields = {key: shown[key] for key in TRAFFIC}

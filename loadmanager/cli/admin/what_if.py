@@ -48,6 +48,6 @@ def what_if(
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     lately = recorded_lately(admin, begin_ms, end_ms)
     price = price_in(lately.settings) if price is None else price
-    answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest)
+    answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest, present=lately.present)
     shown = (*answer.shown(lately.title, price), LEGEND.splitlines(), *incomplete(lately.notes))
     return Output(answer.document(price), shown, missing=lately.missing)
