@@ -85,6 +85,16 @@ def asking(asked: Asked) -> Iterator[Asked]:
         asked.read.clear()
 
 
+def asked_by() -> str:
+    """Who asks for what this task does: the role, or without authentication the address; empty if
+    nobody but a broker does.
+    """
+    asked = ASKED.get()
+    if asked is None or asked.orders:
+        return ""
+    return " for ".join(asked.roles) or asked.address
+
+
 def nothing_changed() -> None:
     """What this request asked for is so already: it is not told as a change."""
     asked = ASKED.get()

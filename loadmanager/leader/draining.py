@@ -234,6 +234,7 @@ class Draining:
             broker=broker,
             since=cordon.since_ms,
             note=cordon.note,
+            by=cordon.by,
             until_restart=bool(cordon.until_restart_of),
             state="cordoned" if drain is None else _state(drain, active=active),
             active=active,

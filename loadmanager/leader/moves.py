@@ -35,6 +35,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.plan_document import log_fields
 from loadmanager.kit import tracing
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import asked_by
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
@@ -123,13 +124,16 @@ class Moves:
         return self.decide(unloads, author)
 
     def _move(self, unload: Unload, author: Author) -> Move:
+        why = dict(unload.why)
+        if author in (Author.OPERATOR, Author.PLAN) and (by := asked_by()):
+            why["orderedBy"] = by
         return Move(
             id=f"{self.term.epoch}-{next(self._numbers)}",
             bundle=unload.bundle,
             source=unload.source,
             destination=unload.destination,
             reason=unload.reason,
-            why=dict(unload.why),
+            why=why,
             author=author,
             swap=unload.swap,
             state=MoveState.QUEUED,

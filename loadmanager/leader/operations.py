@@ -12,7 +12,7 @@ from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_h
 from loadmanager.engine.moves.move import Author, MoveState, PartialOutcome
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.audit import note_change, nothing_changed
+from loadmanager.kit.audit import asked_by, note_change, nothing_changed
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
@@ -84,7 +84,7 @@ class Operations:
         )
         pin = in_force and structs.replace(in_force, broker=destination)
         if pin_s is not None:
-            pin = Pin(destination, self._until_ms(pin_s), _checked(note))
+            pin = Pin(destination, self._until_ms(pin_s), _checked(note), asked_by())
         if pin is not None and pin != in_force:
             await self.moves.cluster.wishes.pin(bundle, pin, self._checks)
             log.info(
@@ -156,7 +156,9 @@ class Operations:
             else:
                 nothing_changed()
             return None
-        pause = Pause(self._until_ms(seconds), _checked(note))
+        pause = Pause(
+            self._until_ms(seconds), _checked(note), asked_by(), self.moves.term.clock.now_ms()
+        )
         await self.moves.cluster.wishes.set_pause(pause, self._checks)
         self.moves.wake()
         log.info("moves paused", seconds=seconds, note=note)
@@ -209,7 +211,9 @@ class Operations:
             raise ConflictError(f"{broker} is the last broker that is not cordoned")
         now_ms = self.moves.term.clock.now_ms()
         began_ms = int(brokers.reports[broker].start_timestamp) if until_restart else 0
-        cordon = wishes.cordons.get(broker) or Cordon(now_ms, until_restart_of=began_ms)
+        cordon = wishes.cordons.get(broker) or Cordon(
+            now_ms, until_restart_of=began_ms, by=asked_by()
+        )
         if drain and not cordon.drain:
             total = await self.draining.count(address)
             cordon = structs.replace(cordon, drain=True, total=total)

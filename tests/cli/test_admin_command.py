@@ -610,12 +610,17 @@ async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("moves", "resume"))[:2] == (1, "moves were not paused")
         assert "at most 366 days is" in (await shell.run("moves", "pause", "367d"))[2]
         assert (await shell.run("moves", "pause", "10m", "--note", "look"))[0] == 0
-        assert "paused until " in (await shell.run("moves", "list"))[1]
+        for words in (("moves", "list"), ("status",)):
+            out = (await shell.run(*words))[1]
+            assert "moves are paused until " in out
+            assert " (look; by 127.0.0.1), since " in out
         await shell.run("drain", served.broker_id(1), "--no-wait")
         async with asyncio.timeout(60):
             while (await shell.json("moves", "list"))["waiting"] == 0:
                 await asyncio.sleep(0.05)
         assert "left, moves are paused" in (await shell.run("brokers", "list"))[1]
+        drained = f"no new bundles: {served.broker_id(1)} is draining (by 127.0.0.1)"
+        assert drained in (await shell.run("status"))[1]
         cordon = await shell.run("brokers", "cordon", served.broker_id(1))
         assert (cordon[0], "cordoned already, and drains: nothing" in cordon[1]) == (1, True)
         waiting = (await shell.json("moves", "list"))["moves"][0]["id"]
@@ -655,7 +660,7 @@ async def test_cordon(capsys: pytest.CaptureFixture[str]) -> None:
         listed = {item["broker"]: item for item in await shell.json("brokers", "list")}
         assert (listed[there]["cordon"]["state"], listed[there]["active"]) == ("cordoned", True)
         assert f"{there}" in (await shell.run("brokers", "list"))[1]
-        assert "cordoned (disk)" in (await shell.run("brokers", "list"))[1]
+        assert "cordoned (disk; by 127.0.0.1)" in (await shell.run("brokers", "list"))[1]
         await shell.run("topics", "lookup", "acme/orders/t")
         assert set(served.owners().values()) <= {served.broker_id(0)}
         assert (await shell.run("brokers", "uncordon", there))[0] == 0

@@ -316,7 +316,7 @@ async def test_status_says_who_gets_no_new_bundles(capsys: pytest.CaptureFixture
         assert f"late with the report: {name}" in (await shell.run("status"))[1]
         assert (await shell.run("brokers", "cordon", name, "--note", "bad disk"))[0] == 0
         said = (await shell.run("status"))[1]
-        assert f"no new bundles: {name} is cordoned (bad disk)" in said.splitlines()
+        assert f"no new bundles: {name} is cordoned (bad disk; by 127.0.0.1)" in said.splitlines()
 
 
 async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,6 +397,22 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         status, out, _ = await shell.run("history", "nobody")
         assert (status, out.splitlines()[0]) == (1, "nothing is recorded of nobody")
         assert "records since" in out
+
+
+async def test_a_story_names_who_ordered_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a bundle that an operator moved, and unloaded as pulsar-admin does."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        await served.own(BUNDLE, at=0)
+        await shell.run("bundles", "move", BUNDLE, "--to", served.broker_id(1), "--note", "look")
+        await served.ask("PUT", f"/admin/v2/namespaces/{BUNDLE}/unload", at=1)
+        order = f"127.0.0.1 ordered PUT /admin/v2/namespaces/{BUNDLE}/unload"
+        await eventually(lambda: shell.run("history", BUNDLE), lambda answer: order in answer[1])
+        out = (await shell.run("history", BUNDLE))[1]
+        assert "Operator: note look, ordered by 127.0.0.1" in out
+        assert "127.0.0.1 ordered POST /loadmanager/v1/moves: " in out
 
 
 def test_from_when_on_there_are_records() -> None:

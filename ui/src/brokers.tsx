@@ -7,7 +7,7 @@ import type { CordonShown as Cordon, Resources } from "../generated/openapi";
 import { cluster, panel, staleAfter } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
-import { absenceText } from "./sentences";
+import { absenceText, ordered } from "./sentences";
 import { Rows } from "./virtual";
 import { shownAt } from "./when";
 
@@ -40,7 +40,7 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
       {cordon && (
         <span
           class={`chip ${cordon.state === "stopped" ? "stopped" : "cordoned"}`}
-          title={cordon.state === "stopped" ? `drained and stopped. ${cordon.note}` : cordon.note}
+          title={cordon.state === "stopped" ? `drained and stopped. ${ordered(cordon)}` : ordered(cordon)}
         >
           {cordonText(cordon)}
         </span>

@@ -15,7 +15,7 @@ import { bytes, clock, count, duration, messages, moment, percent, plural } from
 import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
-import { absenceText, returnText, sentence } from "./sentences";
+import { absenceText, ordered, returnText, sentence } from "./sentences";
 import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast } from "./state";
 import { use } from "./store";
 import { Side } from "./story";
@@ -106,8 +106,9 @@ function status(now: Cluster): { text: string; level: string } {
     return { text, level: "bad" };
   }
   if (paused) {
-    const note = paused.note ? ` (${paused.note})` : "";
-    return { text: `Moves are paused until ${clock(paused.until)}${note}.`, level: "warn" };
+    const about = ordered(paused);
+    const since = paused.since ? `, since ${clock(paused.since)}` : "";
+    return { text: `Moves are paused until ${clock(paused.until)}${about && ` (${about})`}${since}.`, level: "warn" };
   }
   if (stale) {
     const text = `${plural(stale, "broker is", "brokers are")} late with the report.`;

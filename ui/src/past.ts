@@ -352,6 +352,44 @@ const changeOf = ({ ts, record }: ArchivedEvent): ChangeShown =>
 
 // When something happened, for the bar: brokers that started, left, began to lead or could not prove
 // their session, and moves.
+// What moves and lost brokers did to clients since midnight, or since there are records.
+export interface Today {
+  since: number;
+  moves: number;
+  lost: number;
+  clients: number;
+  back: number;
+  longestMs: number;
+  sumMs: number;
+}
+
+const EVENTS_MAX = 1_000;
+
+// As `interruptions` of the command line counts them (`cli/admin/interruptions.py`).
+export async function askToday(): Promise<Today> {
+  const midnight = new Date().setHours(0, 0, 0, 0);
+  const question = `events?kind=decision.move&kind=member&since=${midnight}&limit=${EVENTS_MAX}`;
+  const { parts } = await ask<ArchivedEvents>(question);
+  const found = parts.flatMap((part) => part.events);
+  const begins = parts.flatMap(({ recorded }) => recorded.slice(0, 1).map(({ begin }) => begin));
+  const since = Math.max(midnight, begins.length ? Math.min(...begins) : midnight);
+  const today = { since, moves: 0, lost: 0, clients: 0, back: 0, longestMs: 0, sumMs: 0 };
+  for (const { kind, record } of found) {
+    const isMember = kind === "member";
+    const done = !isMember && text(record, "state") === "done";
+    today.moves += Number(done);
+    today.lost += Number(isMember && text(record, "event") === "left" && text(record, "how") === "lost");
+    if (!done && text(record, "event") !== "clients") continue;
+    const longest = figure(record, "clientsWaitedMs") ?? 0;
+    const back = figure(record, "clientsBack") ?? 0;
+    today.clients += figure(record, isMember ? "clients" : "clientsClosed") ?? 0;
+    today.back += back;
+    today.longestMs = Math.max(today.longestMs, longest);
+    today.sumMs += back * (figure(record, "clientsWaitedMeanMs") ?? longest);
+  }
+  return today;
+}
+
 export interface Mark {
   ts: number;
   kind: "left" | "back" | "leads" | "proven" | "move";

@@ -161,7 +161,17 @@ function choice(left: number, brokers: number): string {
 }
 
 const because = ({ reason, why }: Decision): string =>
-  [reason, evened(why) || numbers(why)].filter(Boolean).join(": ");
+  [reason, evenedBy(why) || numbers(why)].filter(Boolean).join(": ");
+
+/** The same, with who ordered it. */
+function evenedBy(why: Record<string, number | string> | undefined): string {
+  const text = evened(why);
+  return text && why?.orderedBy ? `${text}; ordered by ${why.orderedBy}` : text;
+}
+
+/** The note of a pause, cordon or pin, and who ordered it; empty if neither is known. */
+export const ordered = ({ note, by }: { note: string; by?: string }): string =>
+  [note, by ? `by ${by}` : ""].filter(Boolean).join("; ");
 
 const SPLITS: Record<string, string> = {
   running: "splits",

@@ -1,8 +1,8 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askPast } from "./past";
-import type { ClientLine, Down, Earlier, Mark, Past } from "./past";
+import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askPast, askToday } from "./past";
+import type { ClientLine, Down, Earlier, Mark, Past, Today } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
 import { DAY_MS, HOUR_MS, when } from "./when";
@@ -277,6 +277,7 @@ export const lastOfClient = (name: string, until: number | null): Promise<Client
   orNone(askClient(name, until, 1).then(({ lines }) => lines));
 export const earlierOf = (name: string | null, epoch: number): Promise<Earlier[]> =>
   orNone(askEarlier(name, epoch).then((earlier) => [earlier]));
+export const todays = (): Promise<Today[]> => orNone(askToday().then((today) => [today]));
 export const decisionOf = (id: string): Promise<Decision[]> => orNone(askDecision(id));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());
 

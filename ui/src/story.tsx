@@ -20,7 +20,7 @@ import type {
   BundleStory as Story,
   DecisionShown as Decision,
 } from "../generated/openapi";
-import { isPartOf, shortBundle } from "./sentences";
+import { isPartOf, ordered, shortBundle } from "./sentences";
 import { BrokerAt, BundleAt, OfClient } from "./then";
 import { cluster, copy, decisions, heat, isDaemon, panel } from "./state";
 import type { Panel } from "./state";
@@ -247,7 +247,7 @@ function withAncestors(story: Story, known: Decision[]): Decision[] {
 function pinText(story: Story): string {
   const { pin } = story;
   if (!pin) return "";
-  return `to ${pin.broker} until ${clock(pin.until)}${pin.note ? `: ${pin.note}` : ""}`;
+  return `to ${pin.broker} until ${clock(pin.until)}${ordered(pin) && `: ${ordered(pin)}`}`;
 }
 
 const SPARK = { width: 400, height: 56 };

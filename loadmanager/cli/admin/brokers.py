@@ -14,6 +14,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
+from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
@@ -140,7 +141,7 @@ def _leader_at(admin: AdminClient, at_ms: int) -> str | None:
 def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     if cordon is None:
         return ""
-    note = f" ({cordon.note})" if cordon.note else ""
+    note = f" ({about})" if (about := ordered(cordon)) else ""
     away = "" if active or cordon.state == "stopped" else ", not active"
     return progress_text(cordon) + away + note
 

@@ -13,6 +13,7 @@ from loadmanager.cli.admin.archives import (
     at_option,
     events_of,
     incomplete,
+    now_ms,
     since_option,
     until_of,
     until_option,
@@ -20,7 +21,8 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
-from loadmanager.cli.admin.sentences import clients
+from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.sentences import clients, ordered, paused_text
 from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
@@ -71,7 +73,8 @@ def moves_list(
     rows = [_row(move) for move in answer.moves]
     parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
     if answer.paused is not None:
-        parts.append(f"paused until {clock(answer.paused.until)}  {answer.paused.note}".rstrip())
+        parts.append(paused_text(answer.paused))
+    parts += todays_interruptions(admin, now_ms())
     return Output(raw, tuple(parts))
 
 
@@ -202,14 +205,19 @@ def pin_text(admin: AdminClient, bundle: str) -> str:
     pin = None
     with contextlib.suppress(OperationalError):
         pin = _bundle(admin, bundle).pin
-    return "" if pin is None else f"; pinned to {pin.broker} until {clock(pin.until)}"
+    if pin is None:
+        return ""
+    about = f" ({text})" if (text := ordered(pin)) else ""
+    return f"; pinned to {pin.broker} until {clock(pin.until)}{about}"
 
 
 def bundles_pins(admin: AdminClient) -> Output:
     """List the pinned bundles: the balancer leaves them where they are."""
     pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
-    rows = [(bundle, pin.broker, clock(pin.until), pin.note) for bundle, pin in pins.items()]
-    return listed(raw, ("bundle", "broker", "until", "note"), rows, "no bundle is pinned")
+    rows = [
+        (bundle, pin.broker, clock(pin.until), pin.note, pin.by) for bundle, pin in pins.items()
+    ]
+    return listed(raw, ("bundle", "broker", "until", "note", "by"), rows, "no bundle is pinned")
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")

@@ -20,6 +20,7 @@ from loadmanager.engine.strategies.plan_document import (
     placement_reason,
 )
 from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.moves import CordonShown, PauseShown, PinShown
 
 NAMED_MAX = 3
 ALIKE = 1.5
@@ -51,8 +52,23 @@ def because(reason: str, why: object) -> str:
     """Why a bundle moves: in words where the figures are those of a move that makes brokers more
     even, else with the figures; `--json` has them in any case.
     """
-    text = evened(why) or numbers(why)
-    return ": ".join(filter(None, (reason, text)))
+    text = evened(why)
+    if text and isinstance(why, Mapping) and (by := why.get("orderedBy")):
+        text += f"; ordered by {by}"
+    return ": ".join(filter(None, (reason, text or numbers(why))))
+
+
+def ordered(shown: PauseShown | CordonShown | PinShown) -> str:
+    """The note of an order, and who gave it; empty if neither is known."""
+    by = f"by {shown.by}" if shown.by else ""
+    return "; ".join(filter(None, (shown.note, by)))
+
+
+def paused_text(pause: PauseShown) -> str:
+    """Until when moves are paused, why, by whom and since when."""
+    about = f" ({text})" if (text := ordered(pause)) else ""
+    since = f", since {clock(pause.since)}" if pause.since is not None else ""
+    return f"moves are paused until {clock(pause.until)}{about}{since}"
 
 
 def evened(why: object) -> str:

@@ -17,7 +17,8 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import downtimes, unproven, unproven_text
 from loadmanager.cli.admin.findings import summary
-from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.cli.terminal import Shown, show, table
@@ -78,6 +79,7 @@ def status(admin: AdminClient) -> Output:
     if lapses := unproven(admin, cluster.at - LATELY_MS):
         lines.append(unproven_text(lapses))
     lines += _status(cluster, decisions, throttled, late_after_ms(admin))
+    lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
     return Output(raw, lines)
@@ -149,7 +151,8 @@ def _status(
 
 
 def _note(broker: BrokerShown) -> str:
-    return f" ({broker.cordon.note})" if broker.cordon is not None and broker.cordon.note else ""
+    about = "" if broker.cordon is None else ordered(broker.cordon)
+    return f" ({about})" if about else ""
 
 
 def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
@@ -171,8 +174,7 @@ def _times(factor: float) -> str:
 
 def _moves(cluster: ClusterShown) -> str:
     if cluster.paused is not None:
-        note = f" ({cluster.paused.note})" if cluster.paused.note else ""
-        return f"moves are paused until {clock(cluster.paused.until)}{note}"
+        return paused_text(cluster.paused)
     if not cluster.balancing:
         return "the balancer is switched off"
     if cluster.moves.running or cluster.moves.waiting:

@@ -199,7 +199,10 @@ def _step(event: ArchivedEvent) -> str:
 def _change(event: ArchivedEvent) -> str:
     change = event.record_as(AuditedChange)
     after = "" if change.after is None else f": {change.after}"
-    return f"{change.role or change.address} changed {change.path or ''} ({change.what}){after}"
+    who = " for ".join(filter(None, (change.role, change.proxied))) or change.address
+    if change.path is None:
+        return f"{who} ordered {change.what}{after}"
+    return f"{who} changed {change.path} ({change.what}){after}"
 
 
 def client_sentence(step: ClientStep) -> str:

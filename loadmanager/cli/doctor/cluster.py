@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
+from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
@@ -200,7 +201,7 @@ def _check_leaders_view(
         yield from _report(each, answering)
     if leaders_view.paused:
         advice = "loadmanager admin moves resume lets them go on"
-        yield warning(PART, "moves", "an operator paused the queue of moves", advice)
+        yield warning(PART, "moves", paused_text(leaders_view.paused), advice)
     bundles, active = cluster.few_bundles, len(brokers)
     if active > 1 and bundles is not None and bundles < BUNDLES_PER_BROKER_MIN * active:
         yield warning(

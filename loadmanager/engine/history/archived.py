@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
@@ -36,6 +38,8 @@ LIMIT = (
 )
 CLUSTER = "cluster"
 """What a skip that concerns the whole cluster names."""
+_BUNDLE = re.compile(r"[^/\s\"?]+/[^/\s\"?]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}")
+"""As orders name bundles in their path or in what they ask for."""
 SETTINGS = "broker.conf"
 """What a change of the settings of all brokers is about."""
 
@@ -92,6 +96,9 @@ def _of_change(record: AuditedChange) -> Iterator[str]:
     if record.path == paths.DYNAMIC_CONFIGURATION:
         yield SETTINGS
     yield from _named_by_path(record.path or "")
+    if record.path is None:
+        for bundle in dict.fromkeys(_BUNDLE.findall(f"{record.what} {record.after}")):
+            yield from _with_namespace(unquote(bundle))
 
 
 def _of_member(record: MemberChange) -> Iterator[str]:

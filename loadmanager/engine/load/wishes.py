@@ -25,6 +25,8 @@ class Pin(msgspec.Struct, frozen=True, rename="camel"):
     broker: str
     until_ms: int
     note: str = ""
+    by: str = ""
+    """Who ordered it: a role, or an address; so in what follows."""
 
 
 class Cordon(msgspec.Struct, frozen=True, rename="camel"):
@@ -39,6 +41,7 @@ class Cordon(msgspec.Struct, frozen=True, rename="camel"):
     """When the broker's process began (ms since the epoch): the cordon ends when a later one
     registers. 0: it stays until somebody ends it.
     """
+    by: str = ""
 
 
 class Pause(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,6 +49,9 @@ class Pause(msgspec.Struct, frozen=True, rename="camel"):
 
     until_ms: int
     note: str = ""
+    by: str = ""
+    since_ms: int | None = None
+    """None in what earlier versions stored."""
 
 
 class LimitEnd(msgspec.Struct, frozen=True, rename="camel"):

@@ -19,11 +19,16 @@ class PauseShown(Shape):
 
     until: int
     note: str
+    by: str = ""
+    """Who ordered it: a role, or without authentication an address; empty: nobody, or not known."""
+    since: int | None = None
 
     @staticmethod
     def of(pause: wishes.Pause | None) -> PauseShown | None:
         """The pause as it is stored; None: nothing is paused."""
-        return None if pause is None else PauseShown(until=pause.until_ms, note=pause.note)
+        if pause is None:
+            return None
+        return PauseShown(until=pause.until_ms, note=pause.note, by=pause.by, since=pause.since_ms)
 
 
 class MovesShown(Shape):
@@ -68,11 +73,13 @@ class PinShown(Shape):
     broker: str
     until: int
     note: str
+    by: str = ""
+    """Who ordered it: a role, or without authentication an address; empty: nobody, or not known."""
 
     @staticmethod
     def of(pin: wishes.Pin) -> PinShown:
         """The pin as it is stored."""
-        return PinShown(broker=pin.broker, until=pin.until_ms, note=pin.note)
+        return PinShown(broker=pin.broker, until=pin.until_ms, note=pin.note, by=pin.by)
 
 
 class CordonShown(Shape):
@@ -86,6 +93,8 @@ class CordonShown(Shape):
     state: Literal["cordoned", "draining", "drained", "stopped"]
     """`stopped`: it was drained, and is not running."""
     active: bool
+    by: str = ""
+    """Who ordered it: a role, or without authentication an address; empty: nobody, or not known."""
     total: int | UnsetType = UNSET
     left: int | UnsetType | None = UNSET
     moved: int | UnsetType = UNSET

@@ -1,0 +1,91 @@
+"""How many clients moves and lost brokers interrupted today, as the archives have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from loadmanager.cli.admin.archives import events_of
+from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.times import span, time_of_day
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import Decision
+from loadmanager.engine.moves.move import MoveState
+from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.units import DAY_MS
+
+EVENTS_MAX = 1_000
+KINDS = ("decision.move", MemberChange.kind)
+
+
+@dataclass(slots=True)
+class Interruptions:
+    """What clients went through since a time (ms since the epoch)."""
+
+    since: int
+    moves: int = 0
+    lost: int = 0
+    """Brokers that were lost."""
+    clients: int = 0
+    back: int = 0
+    """Those of them that were seen to be served again."""
+    longest_ms: float = 0.0
+    sum_ms: float = 0.0
+
+    def add(self, event: ArchivedEvent) -> None:
+        """Count a move that has ended, a broker that was lost, or its clients."""
+        change: Decision | MemberChange
+        if event.kind == MemberChange.kind:
+            change = event.record_as(MemberChange)
+            self.lost += change.event == "left" and change.how == "lost"
+            clients = change.clients if change.event == "clients" else None
+        else:
+            change = event.record_as(Decision)
+            done = change.state == MoveState.DONE.value
+            self.moves += done
+            clients = change.clients_closed if done else None
+        if clients is None:
+            return
+        self.clients += clients
+        self.back += (back := change.clients_back or 0)
+        longest = change.clients_waited_ms or 0.0
+        mean = change.clients_waited_mean_ms
+        self.longest_ms = max(self.longest_ms, longest)
+        self.sum_ms += back * (longest if mean is None else mean)
+
+    def __str__(self) -> str:
+        """As a sentence."""
+        parts = [count_of(self.moves, "move")]
+        parts += [f"{count_of(self.lost, 'broker')} lost"] if self.lost else []
+        parts.append(f"{count_of(self.clients, 'client')} interrupted")
+        if self.sum_ms:
+            parts += [f"longest {span(self.longest_ms)}", f"in all {span(self.sum_ms)}"]
+        if missing := self.clients - self.back:
+            parts.append(f"{missing} of them not seen to be back")
+        return f"today since {time_of_day(self.since)}: {', '.join(parts)}"
+
+
+def interruptions(since_ms: int, events: Iterable[ArchivedEvent]) -> Interruptions:
+    """What the events come to."""
+    total = Interruptions(since_ms)
+    for event in events:
+        total.add(event)
+    return total
+
+
+def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
+    """Those since midnight (UTC), or since there are records, in a sentence; none without
+    archives, and before anything was moved or lost.
+    """
+    midnight = now_ms - now_ms % DAY_MS
+    try:
+        answer = events_of(admin, KINDS, since_ms=midnight, limit=EVENTS_MAX)
+        begin = max(midnight, min(answer.begins.values(), default=midnight))
+        if len(answer.events) == EVENTS_MAX:  # earlier ones are left out
+            begin = max(begin, answer.events[-1].ts)
+        total = interruptions(begin, answer.events)
+    except LoadManagerError:
+        return []
+    return [str(total)] if total.moves or total.lost else []
