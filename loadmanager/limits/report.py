@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import structs
@@ -11,7 +11,7 @@ from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
 from loadmanager.limits.limit import Limit, Ticket
 from loadmanager.limits.publish import CAUSES, Sender
-from loadmanager.limits.stats import LimitSnapshot
+from loadmanager.limits.stats import WINDOW_NS, LimitSnapshot
 from loadmanager.limits.tracker import Hold
 
 Waiting = Mapping[Limit, tuple[LimitSnapshot, Mapping[Ticket, int]]]
@@ -41,6 +41,8 @@ class HoldingLimit(LimitSnapshot):
     topics: list[str]
     waiters: list[WaiterShown]
     waiters_total: int
+    waited_lately_ms: float | None = None
+    """How long they waited in the last ten seconds, in all; null: of an earlier version."""
 
 
 class BrokerHolds(Shape):
@@ -126,11 +128,18 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
                 topics=sorted({ticket.waiter.topic for ticket in tickets_of[limit]})[:waiters_max],
                 waiters=[_waiter(ticket, now_ns) for ticket in tickets_of[limit][-waiters_max:]],
                 waiters_total=len(tickets_of[limit]),
+                waited_lately_ms=_waited_ns(limit, tickets_of[limit], now_ns) / 1e6,
             )
             for limit in limits[:LIMITS_MAX]
         ],
         limits_total=len(limits),
     )
+
+
+def _waited_ns(limit: Limit, tickets: Sequence[Ticket], now_ns: int) -> int:
+    """The waits that ended in the last ten seconds, and those that last."""
+    lasting = (min(now_ns - each.since_ns, WINDOW_NS) for each in tickets if each.place)
+    return limit.stats.waited_lately_ns(now_ns) + sum(lasting)
 
 
 def _waiter(ticket: Ticket, now_ns: int) -> WaiterShown:

@@ -56,27 +56,29 @@ class LimitStats:
         self.waited_ns = 0
         self.wakeups = 0
         self.forgiven = 0
-        self._marks: deque[tuple[int, int, int, int]] = deque()
+        self._marks: deque[tuple[int, int, int, int, int]] = deque()
         self.restart(now_ns)
 
     def restart(self, now_ns: int) -> None:
         """The limit changed: measure from here."""
         self._marks.clear()
-        self._marks.append((now_ns, self.messages, self.size_bytes, self.holds))
+        self._marks.append(self._counters(now_ns))
+
+    def _counters(self, now_ns: int) -> tuple[int, int, int, int, int]:
+        return now_ns, self.messages, self.size_bytes, self.holds, self.waited_ns
 
     def mark(self, now_ns: int) -> None:
         """Remember the counters, at most once a second, for `WINDOW_NS`."""
         if now_ns - self._marks[-1][0] < _MARK_NS:
             return
-        self._marks.append((now_ns, self.messages, self.size_bytes, self.holds))
+        self._marks.append(self._counters(now_ns))
         # keep one mark that is at least as old as the window
         while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
 
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
         """Messages/s, bytes/s, the seconds of the window, and whether anybody was held in it."""
-        before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
-        then_ns, messages, size_bytes, holds = before[-1] if before else self._marks[0]
+        then_ns, messages, size_bytes, holds, _ = self._then(now_ns)
         window_s = (now_ns - then_ns) / SECOND_NS
         if window_s <= 0:
             return 0.0, 0.0, 0.0, False
@@ -86,3 +88,12 @@ class LimitStats:
             window_s,
             self.holds > holds,
         )
+
+    def waited_lately_ns(self, now_ns: int) -> int:
+        """The sum of the waits that ended in the window."""
+        return self.waited_ns - self._then(now_ns)[-1]
+
+    def _then(self, now_ns: int) -> tuple[int, int, int, int, int]:
+        """The counters when the window began."""
+        before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
+        return before[-1] if before else self._marks[0]

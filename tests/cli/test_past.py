@@ -413,6 +413,7 @@ async def test_a_story_names_who_ordered_it(
         out = (await shell.run("history", BUNDLE))[1]
         assert "Operator: note look, ordered by 127.0.0.1" in out
         assert "127.0.0.1 ordered POST /loadmanager/v1/moves: " in out
+        assert "/peers/" not in out
 
 
 def test_from_when_on_there_are_records() -> None:

@@ -33,8 +33,28 @@ def test_held_between_two_moments() -> None:
     (waiter,) = limit.waiters
     assert (waiter.kind, waiter.name, waiter.waits) == ("producer", "p", False)
     assert waiter.client == client.peer
+    assert limit.waited_lately_ms is not None
+    assert 0 < limit.waited_lately_ms <= 4_000
     clock.forward_ms(10_000)
     assert held_report(broker, clock(), 5).limits == []
+
+
+def test_a_burst_below_the_rate_is_told_by_how_little_it_waited() -> None:
+    """A limit far above what a topic sends on the mean holds a burst for a moment: the time tells
+    that from a limit that really slows somebody.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    fast = {"publishRate": {"publishThrottlingRateInMsg": 1_000}}
+    broker.set_topic_policies(TOPIC, fast, clock())
+    topic = broker.topic(TOPIC, clock())
+    clock.forward_ms(60_000)
+    Client(clock, broker, topic, 1, 10, cap=60).go_on()
+    run_until(broker, clock, clock() + 9 * SECOND)
+    (limit,) = held_report(broker, clock(), 5).limits
+    assert limit.delivered_messages_per_s < 10
+    assert limit.waited_lately_ms is not None
+    assert 0 < limit.waited_lately_ms < 100
 
 
 def test_a_shared_limit_names_the_topics_that_it_holds() -> None:
@@ -50,6 +70,7 @@ def test_a_shared_limit_names_the_topics_that_it_holds() -> None:
     assert limit.level == "resource group"
     assert (limit.waiters_total, len(limit.waiters), len(limit.topics)) == (2, 1, 1)
     assert limit.waiters[0].waits
+    assert limit.waited_lately_ms == 20_000, "two, for all of the window"
     assert held_report(broker, clock(), 1).causes == {"resource group publish rate": 2}
 
 

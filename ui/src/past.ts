@@ -687,7 +687,8 @@ function holdsOf(all: ArchivedLoads[]): ThrottledShown {
           sizeBytes: 0,
           topics: [],
           wakeups: 0,
-          windowS: spanMs / 1000,
+          waitedLatelyMs: null,
+        windowS: spanMs / 1000,
         },
       ];
     });

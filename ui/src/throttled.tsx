@@ -1,7 +1,7 @@
 // Limits that held somebody in the last ten seconds, and whom.
 import type { JSX } from "preact";
 import { useNames } from "./decisions";
-import { bytes, count, messages, plural } from "./format";
+import { bytes, count, duration, messages, plural } from "./format";
 import type { HoldingLimit as Limit } from "../generated/openapi";
 import { throttled } from "./state";
 import { use } from "./store";
@@ -28,7 +28,9 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
           <span class="limit">{limit.name.replace("persistent://", "")}</span>
           <span class="number">{rates(limit)}</span>
           <span class="small">
-            {broker} holds {plural(limit.waitersTotal, "client")}
+            {broker} {limit.waiters.some(({ waits }) => waits) ? "holds" : "held"}{" "}
+            {plural(limit.waitersTotal, "client")}
+            {typeof limit.waitedLatelyMs === "number" && `, who waited ${duration(limit.waitedLatelyMs)} in all`}
           </span>
         </summary>
         <ul>

@@ -183,11 +183,14 @@ def _moves(cluster: ClusterShown) -> str:
 
 
 def _limits_that_held(throttled: ThrottledShown) -> str:
-    limits = sum(len(each.limits) for each in throttled.brokers.values())
+    limits = [limit for each in throttled.brokers.values() for limit in each.limits]
     if not limits:
         return "no limit held anybody in the last ten seconds"
     where = ", ".join(sorted(throttled.brokers)[:3])
-    return f"{count_of(limits, 'limit')} held somebody in the last ten seconds, on {where}"
+    waits = [limit.waited_lately_ms for limit in limits if limit.waited_lately_ms is not None]
+    waited = f", who waited {span(sum(waits))} in all" if waits else ""
+    held = f"{count_of(len(limits), 'limit')} held somebody in the last ten seconds"
+    return f"{held}, on {where}{waited}"
 
 
 @click.command(cls=AdminCommand)

@@ -23,6 +23,7 @@ from loadmanager.cli.admin.archives import (
     until_option,
 )
 from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.audit import PEERS
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Downtime, downtimes
@@ -198,6 +199,8 @@ def _step(event: ArchivedEvent) -> str:
 
 def _change(event: ArchivedEvent) -> str:
     change = event.record_as(AuditedChange)
+    if PEERS in change.what:  # it follows from what was ordered before
+        return ""
     after = "" if change.after is None else f": {change.after}"
     who = " for ".join(filter(None, (change.role, change.proxied))) or change.address
     if change.path is None:
