@@ -23,6 +23,8 @@ from structlog.testing import capture_logs
 from loadmanager.cli import main
 from loadmanager.cli.admin.bundles import added_boundaries
 from loadmanager.cli.admin.restarting import how_drained
+from loadmanager.cli.admin.topics import unread_note, unread_text
+from loadmanager.leader.documents.findings import BusyTopic
 from loadmanager.leader.documents.moves import CordonShown
 
 FIRST = "acme/orders/0x00000000_0x40000000"
@@ -433,6 +435,25 @@ async def test_topic_stats(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, "msgInCounter                    11" in figures) == (0, True)
         assert subscriptions.splitlines()[1].split() == ["s", "None", "9", "0", "0.0", "0"]
         assert producers.splitlines()[0].split()[:3] == ["PRODUCER", "ADDRESS", "ACCESS"]
+
+
+def test_what_no_subscription_is_to_read() -> None:
+    """Is in no backlog: `topics stats` says so, and `topics busiest` while it grows."""
+    assert unread_text({}, 2048).startswith("no subscription is to read the 2,048 bytes that are ")
+    assert unread_text({}, 0) == unread_text({"s": {}}, 2048) == ""
+
+    def topic(name: str, subscriptions: int | None, stored_bytes: int | None) -> BusyTopic:
+        rates = dict.fromkeys(("rate_in", "rate_out", "bytes_in", "bytes_out"), 1.0)
+        return BusyTopic(
+            topic=name, bundle="b", producers=1, consumers=0,
+            subscriptions=subscriptions, stored_bytes=stored_bytes, **rates,
+        )  # fmt: skip
+
+    read = [topic("read", 1, 9), topic("in memory", 0, 0), topic("earlier version", None, None)]
+    assert unread_note(read) == []
+    more = [topic(f"t{number}", 0, 9) for number in range(5)]
+    (note,) = unread_note([*read, *more])
+    assert note == "stored, and no subscription is to read it: t0, t1, t2 and 2 more"
 
 
 async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:

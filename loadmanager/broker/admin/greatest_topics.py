@@ -133,4 +133,6 @@ def _busy(topic: str, bundle: str, traffic: TopicTraffic) -> BusyTopic | None:
         bytes_out=traffic.msg_throughput_out,
         producers=traffic.producers,
         consumers=traffic.consumers,
+        subscriptions=traffic.subscriptions,
+        stored_bytes=traffic.stored_bytes,
     )

@@ -192,6 +192,8 @@ class HostedTopic:
                 subscription.backlog_messages for subscription in core.subscriptions.values()
             ),
             publish_limited_times=self.limits.held_times,
+            subscriptions=len(core.subscriptions),
+            stored_bytes=core.log.bytes,
         )
         for producer in self.producers.values():
             producer.rates.measure(producer.core.messages_in, producer.core.bytes_in, elapsed_s)

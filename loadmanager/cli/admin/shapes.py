@@ -99,6 +99,7 @@ class TopicStats(TypedDict):
 
     subscriptions: dict[str, SubscriptionStats]
     publishers: list[PublisherStats]
+    storageSize: NotRequired[int]
 
 
 class LimitShown(TypedDict):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import click
 
 from loadmanager.broker.admin.documents import Partitions
@@ -16,8 +18,9 @@ from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, to
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
-from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown
+from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown, BusyTopic
 
+NAMED_MAX = 3
 group = AdminGroup(
     "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs, busiest."
 )
@@ -171,16 +174,40 @@ def topics_busiest(admin: AdminClient, limit: int) -> Output:
             (each.bytes_in + each.bytes_out) / MIB,
             each.producers,
             each.consumers,
+            each.subscriptions,
+            None if each.stored_bytes is None else each.stored_bytes / MIB,
             broker,
         )
         for broker, each in busiest[:limit]
     ]
-    headers = ("topic", "msg in/s", "msg out/s", "MiB/s", "producers", "consumers", "broker")
+    headers = (
+        *("topic", "msg in/s", "msg out/s", "MiB/s", "producers", "consumers"),
+        *("subscriptions", "stored MiB", "broker"),
+    )
     notes = [f"and {len(busiest) - limit} more"] if len(busiest) > limit else []
+    notes += unread_note([each for _, each in busiest])
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     shown: Shown = table(headers, rows) if rows else "no topic has traffic"
     return Output(raw, (shown, notes), missing=answer.no_answer)
+
+
+def unread_note(topics: Sequence[BusyTopic]) -> list[str]:
+    """Those of some topics that store what no subscription is to read."""
+    unread = [each.topic for each in topics if each.stored_bytes and each.subscriptions == 0]
+    more = f" and {len(unread) - NAMED_MAX} more" if len(unread) > NAMED_MAX else ""
+    names = ", ".join(unread[:NAMED_MAX])
+    return [f"stored, and no subscription is to read it: {names}{more}"] if unread else []
+
+
+def unread_text(subscriptions: Mapping[str, object], stored_bytes: int) -> str:
+    """That what a topic stores is in no backlog; empty if a subscription is to read it."""
+    if subscriptions or not stored_bytes:
+        return ""
+    return (
+        f"no subscription is to read the {stored_bytes:,} bytes that are stored: they are in no "
+        "backlog, and go by the retention of the namespace"
+    )
 
 
 @group.command("stats")
@@ -228,6 +255,7 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
         for producer in stats["publishers"]
     ]
     head = [f"{count_of(count, 'partition')}, in sum:"] if count else []
+    figures += filter(None, [unread_text(stats["subscriptions"], stats.get("storageSize", 0))])
     parts: list[Shown] = [[*head, *figures]]
     if subscriptions:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")

@@ -32,6 +32,9 @@ class BusyTopic(Shape):
     bytes_out: float
     producers: int
     consumers: int
+    subscriptions: int | None = None
+    """Null: of an earlier version; so the next."""
+    stored_bytes: int | None = None
 
 
 class BusiestTopicsShown(Shape):

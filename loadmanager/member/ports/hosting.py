@@ -29,6 +29,9 @@ class TopicTraffic:
     backlog_messages: int = 0
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
+    subscriptions: int = 0
+    stored_bytes: int = 0
+    """What it has stored, also what every subscription has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

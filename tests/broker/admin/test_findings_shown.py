@@ -90,6 +90,8 @@ async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[s
         assert {
             broker: [each["topic"] for each in those] for broker, those in answer["brokers"].items()
         } == {served.broker_id(0): [str(topics[0])], served.broker_id(1): [str(topics[1])]}
+        (much,) = answer["brokers"][served.broker_id(1)]
+        assert (much["subscriptions"], isinstance(much["storedBytes"], int)) == (0, True)
         status, out, _ = await Shell(served, capsys).run("topics", "busiest")
         lines = [line.split()[0] for line in out.splitlines()[1:]]
         assert (status, lines) == (0, [str(topics[1]), str(topics[0])])
