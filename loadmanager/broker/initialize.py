@@ -10,6 +10,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConfigError, ConflictError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import write_object
+from loadmanager.kit.metadata.starting import answered
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.settings import Settings
@@ -28,21 +29,26 @@ async def initialize_cluster(
 
     Raises `ConfigError` as `record_cluster` does.
     """
-    broker, made = loaded.leaf(BrokerSettings), set()
+    broker, made = loaded.leaf(BrokerSettings), set[str]()
     tls = loaded.leaf(ZooKeeperTlsSettings)
-    async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings), tls=tls) as store:
-        await record_cluster(store, broker.cluster_name)
+    zookeeper = loaded.leaf(ZooKeeperSettings)
+    async with ZooKeeperStore(zookeeper, tls=tls) as store:
         catalogue = Namespaces(store, Live(broker))
-        for name, bundles in namespaces.items():
-            namespace = NamespaceName.parse(name)
-            with suppress(ConflictError):  # it exists from an earlier start
-                await catalogue.create_tenant(
-                    namespace.tenant, {"allowedClusters": [broker.cluster_name]}
-                )
-            policies = {} if bundles is None else {"bundles": {"numBundles": bundles}}
-            with suppress(ConflictError):
-                await catalogue.create_namespace(namespace, policies)
-                made.add(name)
+
+        async def initialize() -> None:
+            await record_cluster(store, broker.cluster_name)
+            for name, bundles in namespaces.items():
+                namespace = NamespaceName.parse(name)
+                with suppress(ConflictError):  # it exists from an earlier start
+                    await catalogue.create_tenant(
+                        namespace.tenant, {"allowedClusters": [broker.cluster_name]}
+                    )
+                policies = {} if bundles is None else {"bundles": {"numBundles": bundles}}
+                with suppress(ConflictError):
+                    await catalogue.create_namespace(namespace, policies)
+                    made.add(name)
+
+        await answered(initialize, "initialize the cluster", zookeeper.operation_timeout_s)
     return frozenset(made)
 
 

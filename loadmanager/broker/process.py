@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +49,7 @@ from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.starting import answered
 from loadmanager.kit.metrics.page import MetricsPage
 from loadmanager.kit.otlp.sending import Process, Sending, sending
 from loadmanager.kit.otlp.settings import OtlpSettings, require_installed
@@ -211,7 +212,13 @@ class _Broker:
                         "; ".join(str(error) for error in errors.exceptions)
                     ) from None
 
-    async def _warn_of_other_clusters(self, store: ZooKeeperStore) -> None:
+    async def _answered(self, step: Callable[[], Awaitable[None]], name: str) -> None:
+        """Do a step of the start, again while the metadata store is away for a moment."""
+        within_s = self._settings.leaf(ZooKeeperSettings).operation_timeout_s
+        await answered(step, name, within_s)
+
+    async def _record_cluster(self, store: ZooKeeperStore, me: BrokerAddress) -> None:
+        await record_cluster(store, self._broker.cluster_name, me)
         others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
         if others:
             log.warning(
@@ -224,8 +231,7 @@ class _Broker:
     async def _serve(
         self, store: ZooKeeperStore, me: BrokerAddress, ports: list[Port], tls: TlsContexts
     ) -> None:
-        await record_cluster(store, self._broker.cluster_name, me)
-        await self._warn_of_other_clusters(store)
+        await self._answered(lambda: self._record_cluster(store, me), "record the cluster")
         settings = self._live_settings()
         broker = settings.live(BrokerSettings)
         calls = self._build_calls(tls)
@@ -340,18 +346,23 @@ class _Broker:
             settings = self._settings.leaf(StorageSettings)
             shared = SharedId(Path(settings.directory))
             with SharedDirectory(shared, settings.timeout_s) as directory:
-                await require_shared(store, directory, me.broker_id)
-            await require_original(store, storage, me.broker_id)
+                await self._answered(
+                    lambda: require_shared(store, directory, me.broker_id), "check the storage"
+                )
+            await self._answered(
+                lambda: require_original(store, storage, me.broker_id), "check the locks"
+            )
             await storage.remember_id()
 
-    @staticmethod
     async def _join(
-        parts: Parts, store: ZooKeeperStore, me: BrokerAddress, storage: Storage | None
+        self, parts: Parts, store: ZooKeeperStore, me: BrokerAddress, storage: Storage | None
     ) -> None:
         await parts.join()
         if isinstance(storage, DirectoryStorage):
             # Of two brokers that begin at once, one is registered when the other looks.
-            await require_original(store, storage, me.broker_id)
+            await self._answered(
+                lambda: require_original(store, storage, me.broker_id), "check the locks"
+            )
 
     @staticmethod
     def _run_watchdogs(store: ZooKeeperStore, scope: Scope) -> None:

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -260,8 +261,11 @@ async def retrying(
     *,
     first_s: float = BACKOFF_FIRST_S,
     max_s: float = BACKOFF_MAX_S,
+    on: type[LoadManagerError] = LoadManagerError,
+    within_s: float = inf,
 ) -> T:
-    """Run `step` until it raises no `LoadManagerError`, and return its result.
+    """Run `step` until it raises no error of the kind `on`, and return its result. Raises the last
+    error once it has failed for `within_s`.
 
     The waits between the attempts double from `first_s` to `max_s`. The log has the first failure,
     then one failure a minute, and the success after failures.
@@ -272,9 +276,11 @@ async def retrying(
         tries += 1
         try:
             result = await step()
-        except LoadManagerError as error:
+        except on as error:
             now_s = asyncio.get_running_loop().time()
             failing_since_s = failing_since_s or now_s
+            if now_s - failing_since_s >= within_s:
+                raise
             if now_s - last_logged_s >= LOG_INTERVAL_S:
                 last_logged_s = now_s
                 log.warning("failed; trying again", task=name, error=str(error), tries=tries)

@@ -26,11 +26,13 @@ from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.starting import answered
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
 from loadmanager.kit.telemetry import Telemetry
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
@@ -196,7 +198,8 @@ class Joined:
         self._roll = roll = Roll(
             store, options.address, eager=options.eager, begin_anew=self._begin_service
         )
-        await roll.ask()
+        within_s = options.settings.live(ZooKeeperSettings).value.operation_timeout_s
+        await answered(roll.ask, "find other members", within_s)
         readers = (
             roll.on_change,
             self.preparations.on_change,
@@ -218,10 +221,14 @@ class Joined:
                 Watcher(store, paths.SERVICE, *readers),
             ]
         )
-        await self._begin_service()
-        await roll.compare()
-        await self._follow_boundaries()
-        policies = await namespaces.policies(SHARDS)
+
+        async def read() -> Mapping[str, Any]:
+            await self._begin_service()
+            await roll.compare()
+            await self._follow_boundaries()
+            return await namespaces.policies(SHARDS)
+
+        policies = await answered(read, "read the service", within_s)
         began_with = policies.get(ORIGINALLY, len(owners.names))
         if began_with != options.shards:
             log.warning(

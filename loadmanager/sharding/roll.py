@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -16,7 +17,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.store import Change, ChangeKind, Store
+from loadmanager.kit.metadata.store import Change, ChangeKind, Store, StoreAwayError
 from loadmanager.kit.tasks import sleep
 
 ASK_S, POLL_S = 1.0, 0.05
@@ -127,5 +128,6 @@ class Roll:
     async def keep_asking(self) -> None:
         """`ask`, again and again."""
         while True:
-            await self.ask()
+            with suppress(StoreAwayError):
+                await self.ask()
             await sleep(ASK_S)

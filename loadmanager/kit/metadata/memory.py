@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from loadmanager.kit.bounded_queue import BoundedQueue
-from loadmanager.kit.errors import ConflictError, OperationalError
+from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata.lease import Lease
 from loadmanager.kit.metadata.store import (
     Change,
@@ -30,6 +30,7 @@ from loadmanager.kit.metadata.store import (
     Operation,
     Put,
     SessionState,
+    StoreAwayError,
     VersionConflictError,
     check_operations,
     check_size,
@@ -175,7 +176,7 @@ class TreeClient(ABC):
 
     @abstractmethod
     async def _run(self, operation: Callable[[], T], *, transaction: bool = False) -> T:
-        """The operation's result. Raises what it raises, or `OperationalError`."""
+        """The operation's result. Raises what it raises, or `StoreAwayError`."""
 
     @abstractmethod
     def _install(self, root: str, queue: BoundedQueue[Change]) -> None:
@@ -372,9 +373,9 @@ class MemoryStore(TreeClient):
         """Let other tasks run first, as every operation of a real store does."""
         await asyncio.sleep(0)
         if self.closed or self._state is not SessionState.CONNECTED:
-            raise OperationalError("the metadata store does not answer")
+            raise StoreAwayError("the metadata store does not answer")
         result = operation()
         if transaction and self.answers_lost:
             self.answers_lost -= 1
-            raise OperationalError("the answer of the metadata store was lost")
+            raise StoreAwayError("the answer of the metadata store was lost")
         return result

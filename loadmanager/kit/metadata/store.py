@@ -1,7 +1,7 @@
 """The metadata store: a tree of small values with versions, ephemeral nodes and notifications.
 
 Its adapters are ZooKeeper and a tree in memory. Paths are absolute, without a trailing slash, and
-relative to the adapter's root. Every call may raise `OperationalError` when the store does not
+relative to the adapter's root. Every call may raise `StoreAwayError` when the store does not
 answer within its timeout; then the outcome of a write is unknown, and the caller must read again.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from loadmanager.kit.errors import BadInputError, ConflictError
+from loadmanager.kit.errors import BadInputError, ConflictError, OperationalError
 from loadmanager.kit.metadata.lease import Lease
 
 VALUE_BYTES_MAX = 1_000_000
@@ -23,6 +23,10 @@ OPERATIONS_MAX = 500
 
 class VersionConflictError(ConflictError):
     """A compare-and-set found another version, or a create found an existing node."""
+
+
+class StoreAwayError(OperationalError):
+    """The store does not answer, or has ended the session; it may answer soon."""
 
 
 @dataclass(frozen=True, slots=True)

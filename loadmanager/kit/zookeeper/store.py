@@ -8,7 +8,6 @@ the connection without waiting for each other.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from kazoo.security import CREATOR_ALL_ACL
 from loadmanager.kit.bounded_queue import BoundedQueue
 from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.metadata.lease import Lease
+from loadmanager.kit.metadata.starting import answered
 from loadmanager.kit.metadata.store import (
     Change,
     ChangeKind,
@@ -45,6 +45,7 @@ from loadmanager.kit.metadata.store import (
     Operation,
     Put,
     SessionState,
+    StoreAwayError,
     VersionConflictError,
     check_operations,
     check_size,
@@ -127,21 +128,21 @@ class ZooKeeperStore:
     async def __aenter__(self) -> ZooKeeperStore:
         """Connect. Raises `OperationalError` if no server answers within the operation timeout."""
         self._client.add_listener(self._on_state_in_thread)
-        started = self._client.start_async()
+        started, within_s = self._client.start_async(), self._settings.operation_timeout_s
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.operation_timeout_s):
+            try:
+                async with asyncio.timeout(within_s):
                     while not await asyncio.to_thread(started.wait, SLICE_S):
                         pass
-            if not self._client.connected:
+            except TimeoutError:
                 raise OperationalError(
                     f"ZooKeeper at {self._settings.hosts} does not answer within "
-                    f"{self._settings.operation_timeout_s:g} s; is {self._url_key} right?"
-                )
+                    f"{within_s:g} s; is {self._url_key} right?"
+                ) from None
             if self._settings.chroot:
-                await self._ensure_chroot()
+                await answered(self._ensure_chroot, "find the root", within_s)
             self._heartbeat.start()
-            await self.get("/")
+            await answered(partial(self.get, "/"), "read the root", within_s)
         except BaseException:
             await self.__aexit__()
             raise
@@ -436,14 +437,14 @@ def _value_of(answer: Any, url_key: str) -> Any:
     if isinstance(error, _LOST):
         raise _silent(type(error).__name__, url_key)
     if isinstance(error, SessionExpiredError):
-        raise OperationalError("this broker's session with ZooKeeper has ended; try again")
+        raise StoreAwayError("this broker's session with ZooKeeper has ended; try again")
     if isinstance(error, KazooException):
         raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
     raise error
 
 
-def _silent(how: str, url_key: str) -> OperationalError:
-    return OperationalError(
+def _silent(how: str, url_key: str) -> StoreAwayError:
+    return StoreAwayError(
         f"ZooKeeper does not answer ({how}): check that the servers of {url_key} run and "
         "can be reached"
     )

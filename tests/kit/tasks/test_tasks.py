@@ -9,6 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata.starting import answered
+from loadmanager.kit.metadata.store import StoreAwayError
 from loadmanager.kit.tasks import Scope, Steps, for_each, retrying
 
 
@@ -83,6 +85,29 @@ async def test_the_first_retry_and_the_success_are_logged() -> None:
         "succeeded after failures",
     ]
     assert lines[1]["tries"] == 20
+
+
+async def test_a_step_of_a_start_waits_for_the_store_and_for_nothing_else() -> None:
+    """While it is away, for so long; other failures come at once."""
+    now_s, tries = asyncio.get_running_loop().time, 0
+    began_s = now_s()
+
+    async def step() -> None:
+        nonlocal tries
+        tries += 1
+        raise StoreAwayError("away")
+
+    with pytest.raises(StoreAwayError):
+        await answered(step, "register", 30.0)
+    assert 30 <= now_s() - began_s <= 31
+    assert tries > 20
+
+    async def refused() -> None:
+        raise OperationalError("not permitted")
+
+    with pytest.raises(OperationalError, match="not permitted"):
+        await answered(refused, "register", 30.0)
+    assert now_s() - began_s <= 31
 
 
 async def test_a_step_that_fails_repeatedly_is_logged_once_a_minute() -> None:

@@ -1,8 +1,11 @@
-"""A proxy before a ZooKeeper server that reads the frames which pass, and can hold the answers."""
+"""A proxy before a ZooKeeper server that reads the frames which pass, can hold the answers, and can
+lose requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 import threading
 import time
@@ -26,6 +29,8 @@ class Spy:
         """How many requests were unanswered when each of them came."""
         self.txids: list[int] = []
         """The ids in the answers to them."""
+        self.ends_at: list[int] = []
+        """The next connections end each at its request of this number, which is lost."""
         self.loop: asyncio.AbstractEventLoop
         self._pending: dict[int, int] = {}
         self._open = asyncio.Event()
@@ -40,16 +45,21 @@ class Spy:
         server.close()
 
     def hold_answers(self, hold: bool) -> None:
-        """Pass no answers on, or all that were held; from another thread."""
-        self.loop.call_soon_threadsafe(self._open.clear if hold else self._open.set)
+        """From now on pass no answers on, or all, those that were held first; for other threads."""
+
+        async def change() -> None:
+            (self._open.clear if hold else self._open.set)()
+
+        asyncio.run_coroutine_threadsafe(change(), self.loop).result(60)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._pending.clear()
+        end = self.ends_at.pop(0) if self.ends_at else None
         theirs, ours = await asyncio.open_connection("127.0.0.1", self.target_port)
         answers = asyncio.ensure_future(self._pass(theirs, writer, self._answer, self._open))
         try:
-            await self._pass(reader, ours, self._request, None)
+            await self._pass(reader, ours, self._request, None, end)
         finally:
             self.ended += 1
             answers.cancel()
@@ -62,17 +72,18 @@ class Spy:
         writer: asyncio.StreamWriter,
         see: Callable[[bytes], None],
         gate: asyncio.Event | None,
+        end: int | None = None,
     ) -> None:
-        first = True
         try:
-            while True:
+            for number in itertools.count():  # the first frame asks for a session
                 head = await reader.readexactly(4)
                 body = await reader.readexactly(struct.unpack(">i", head)[0])
                 if gate is not None:
                     await gate.wait()
-                if not first:
+                if number == end:
+                    return
+                if number:
                     see(body)
-                first = False
                 writer.write(head + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -107,7 +118,7 @@ def spying(target_port: int) -> Iterator[Spy]:
     stop: asyncio.Event | None = None
     thread = threading.Thread(target=run, name="spy")
     thread.start()
-    assert ready.wait(10), "the spy does not listen"
+    assert ready.wait(60), "the spy does not listen"
     try:
         yield spy
     finally:

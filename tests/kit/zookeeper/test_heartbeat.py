@@ -89,14 +89,15 @@ async def test_few_requests_are_ahead_of_a_heartbeat(zookeeper_server: JavaZooKe
                 asyncio.create_task(store.get_many([f"/missing/{n}" for n in range(16)]))
                 for _ in range(1_000)
             ]
-            before = len(spy.heartbeats_s)
-            await until(lambda: len(spy.heartbeats_s) > before, "a heartbeat behind reads")
+            await until(
+                lambda: max(spy.ahead, default=0) >= REQUESTS_AT_ONCE_MAX,
+                "a heartbeat behind reads",
+            )
             for task in asked[:500]:
                 task.cancel()
             spy.hold_answers(False)
             done = await asyncio.gather(*asked, return_exceptions=True)
             assert [None] * 16 in done
-        assert max(spy.ahead) >= REQUESTS_AT_ONCE_MAX
         # other heartbeats, pings and the watches' installation need no turn
         assert max(spy.ahead) <= REQUESTS_AT_ONCE_MAX + HEARTBEATS_UNANSWERED_MAX
 
@@ -110,7 +111,7 @@ async def test_a_silent_connection_is_left_after_four_heartbeats(
             await until(lambda: len(spy.txids) >= 2, "answers")
             spy.hold_answers(True)
             before = len(spy.txids)
-            await until(lambda: spy.ended == 1, "the connection is left")
+            await until(lambda: spy.ended > 0, "the connection is left")
             unanswered = len(spy.heartbeats_s) - before
             spy.hold_answers(False)
     # one more if it was sent before the answers were held
@@ -126,7 +127,7 @@ async def test_a_new_session_proves_nothing_before_the_loss_was_dealt_with(
     dealt with the loss when it asks for the next state.
     """
     with spying(zookeeper_server.port) as spy:
-        async with ZooKeeperStore(settings_of(spy, 1_000)) as store:
+        async with ZooKeeperStore(settings_of(spy, 4_000)) as store:
             states, first_id = store.session_states(), store.session_id
             assert await anext(states) is SessionState.CONNECTED
             await asyncio.to_thread(end_session, spy.target_port, store._client.client_id)
