@@ -29,6 +29,8 @@ EVERYTHING = [
     "--set=monitoring.enabled=true,monitoring.labels.release=prometheus,nicSpeedGbps=10",
     "--set=config.backlogQuotaDefaultLimitGB=10,priorityClassName=high,podAnnotations.x=y",
     "--set=networkPolicy.clientNamespaces={apps},replicas=5",
+    "--set=networkPolicy.egress.enabled=true",
+    "--set=networkPolicy.egress.also[0].to[0].ipBlock.cidr=10.0.0.0/8",
 ]
 
 needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
@@ -97,6 +99,18 @@ def test_the_manifests_with_monitoring(monitored: ApiServer, overlay: str) -> No
     """Are taken without a warning."""
     monitored.namespace(overlay)
     monitored.apply(overlay, "-k", DEPLOY / "kubernetes" / overlay)
+
+
+def test_the_manifests_without_storage(server: ApiServer) -> None:
+    """Are taken without a warning, and claim no volume."""
+    server.namespace("no-storage")
+    server.apply("no-storage", "-k", DEPLOY / "kubernetes-without-storage")
+    assert not _get(server, "no-storage", "persistentvolumeclaim")
+    assert not _get(server, "no-storage", "cronjob")
+    (brokers,) = _get(server, "no-storage", "statefulset").values()
+    pod = brokers["spec"]["template"]["spec"]
+    assert "--set=loadManagerStorageDirectory=" in pod["containers"][0]["args"]
+    assert {"name": "data", "emptyDir": {}} in pod["volumes"]
 
 
 def test_the_secured_monitoring(monitored: ApiServer, tmp_path: Path) -> None:

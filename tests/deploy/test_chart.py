@@ -35,6 +35,8 @@ EVERYTHING = {
     "config.backlogQuotaDefaultLimitGB": "10",
     "priorityClassName": "high",
     "networkPolicy.clientNamespaces": "{apps}",
+    "networkPolicy.egress.enabled": "true",
+    "networkPolicy.egress.also[0].to[0].ipBlock.cidr": "10.0.0.0/8",
     "podAnnotations.x": "y",
 }
 

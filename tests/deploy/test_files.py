@@ -39,6 +39,7 @@ EXPOSURE_MAX = 3.0
 FOLDERS = [
     KUBERNETES,
     *(KUBERNETES / name for name in ("monitoring", "fleet", "monitoring-fleet")),
+    DEPLOY / "kubernetes-without-storage",
 ]
 MANIFESTS = sorted(
     path
