@@ -26,7 +26,7 @@ from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 BROKERS = 3
 HOST = "127.0.0.1"
 PORT_ADVICE = "is another cluster running? Else choose another --pulsar-port or --http-port"
-READY_TIMEOUT_S = 90.0
+READY_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 25.0
 POLL_S = 1.0
 SETTINGS = {

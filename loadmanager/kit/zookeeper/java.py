@@ -19,7 +19,7 @@ from loadmanager.kit.free_port import require_free_port
 from loadmanager.kit.private_files import UMASK, make_folder, open_private, write_file
 
 JAVA_VERSION_MIN = 17
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.02
 IN_USE = "is another ZooKeeper running? Choose another --zookeeper-port"
