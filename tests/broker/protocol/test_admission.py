@@ -322,7 +322,7 @@ async def test_accepting_pauses_without_file_descriptors_and_goes_on() -> None:
             await asyncio.sleep(0.2)
             assert not broker.server.serving.attachments.connections
         client.setblocking(False)
-        answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1000), 5)
+        answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1000), 60)
         assert answer[9] == 3
         await broker.server.stop()
     events: list[Any] = [entry["event"] for entry in logs if entry["log_level"] != "debug"]

@@ -94,13 +94,11 @@ def test_truncated_frame(cluster: Cluster) -> None:
             raw.produce(f"persistent://{name}")
             raw.send(a_send(0)[:-3])
             assert stats()["publishers"]
-            wait_for(
-                lambda: connections(cluster) > 0, "it is counted, also on a page that is kept", 10
-            )
-    wait_for(lambda: not stats()["publishers"], "the producer is gone", 10)
-    wait_for(lambda: connections(cluster) <= before, "the connection is gone", 10)
+            wait_for(lambda: connections(cluster) > 0, "it is counted, also on a page that is kept")
+    wait_for(lambda: not stats()["publishers"], "the producer is gone")
+    wait_for(lambda: connections(cluster) <= before, "the connection is gone")
     assert (stats()["msgInCounter"], stats()["storageSize"]) == (0, 0)
-    wait_for(lambda: broker.num_fds() < files + CLIENTS, "their files are closed", 10)
+    wait_for(lambda: broker.num_fds() < files + CLIENTS, "their files are closed")
 
 
 def connections(cluster: Cluster) -> int:

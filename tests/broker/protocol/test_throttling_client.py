@@ -24,7 +24,8 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers, so that policies travel and bundles move."""
-    with Cluster(tmp_path_factory.mktemp("cluster"), brokers=2) as running:
+    settings = {"loadBalancerSheddingEnabled": "false"}
+    with Cluster(tmp_path_factory.mktemp("cluster"), brokers=2, settings=settings) as running:
         yield running
 
 
@@ -52,7 +53,9 @@ class Sending:
     """A producer that has everything in flight at once; `done_s` are the times of the receipts."""
 
     def __init__(self, user: pulsar.Client, topic: str) -> None:
-        self.producer = user.create_producer(topic, block_if_queue_full=True, send_timeout_millis=0)
+        self.producer = user.create_producer(
+            topic, max_pending_messages=10_000, send_timeout_millis=0
+        )
         self.sent_s = 0.0
         """When `send` was called last. Measured from there, a slow machine never looks too fast."""
         self.done_s: list[float] = []
@@ -98,6 +101,12 @@ def limited(cluster: Cluster, topic: str, rate: float) -> None:
     )
 
 
+def paused(cluster: Cluster, topic: str) -> str:
+    """Why the topic's one producer is paused; empty if it is not."""
+    (producer,) = throttling(cluster, topic)["producers"]
+    return str(producer["why"]) if producer["paused"] else ""
+
+
 def at_once(consumer: pulsar.Consumer) -> Iterator[bytes]:
     """The messages that come less than 20 ms after one another."""
     while True:
@@ -116,16 +125,15 @@ def test_a_flat_out_producer_is_held_to_the_limit_and_freed_at_once(
     sending = Sending(clients(), topic)
     set_rate(cluster, topic, "publishRate", publishThrottlingRateInMsg=200)
     limited(cluster, topic, 200)
-    sending.send(900)
+    sending.send(5000)
     wait_for(lambda: len(sending.done_s) >= 400, "400 receipts")
     for second in (1, 2):
         done = sum(at < sending.sent_s + second for at in sending.done_s[:400])
         assert done <= 210 * second
-    (producer,) = throttling(cluster, topic)["producers"]
-    assert producer["paused"]
-    assert "publish limit of 200 msg/s" in producer["why"]
+    why = wait_for(lambda: paused(cluster, topic), "the producer is paused")
+    assert "publish limit of 200 msg/s" in why
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(sending.done_s) == 900, "the rest")
+    wait_for(lambda: len(sending.done_s) == 5000, "the rest")
 
 
 def test_topic_and_broker_limit_together(
@@ -159,14 +167,14 @@ def test_a_producer_that_disconnects_while_it_waits(
     set_rate(cluster, topic, "publishRate", publishThrottlingRateInMsg=50)
     limited(cluster, topic, 50)
     leaving.send(500)
-    staying.send(300)
+    staying.send(5000)
     wait_for(lambda: len(leaving.done_s) > 5 and len(staying.done_s) > 5, "both begin")
     leaving_user.shutdown()
     wait_for(lambda: len(throttling(cluster, topic)["producers"]) == 1, "the broker notices")
     start = len(staying.done_s)
-    wait_for(lambda: len(staying.done_s) >= start + 50, "the other goes on", 5)
+    wait_for(lambda: len(staying.done_s) >= start + 50, "the other goes on")
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(staying.done_s) == 300, "the rest")
+    wait_for(lambda: len(staying.done_s) == 5000, "the rest")
     assert not staying.errors
 
 
@@ -181,18 +189,18 @@ def test_a_bundle_that_is_unloaded_while_its_producer_waits(
     sending = Sending(user, topic)
     set_rate(cluster, topic, "publishRate", publishThrottlingRateInMsg=20)
     limited(cluster, topic, 20)
-    sending.send(300)
+    sending.send(2000)
     wait_for(lambda: len(sending.done_s) > 10, "it begins")
     assert cluster.request(0, "PUT", "/admin/v2/namespaces/public/default/unload")[0] == 204
     before = len(sending.done_s)
     wait_for(lambda: len(sending.done_s) > before + 5, "it goes on elsewhere")
     limited(cluster, topic, 20)
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(sending.done_s) == 300, "the rest")
+    wait_for(lambda: len(sending.done_s) == 2000, "the rest")
     assert not sending.errors
     got: dict[int, None] = {}
-    while len(got) < 300 - before:
-        message = consumer.receive(timeout_millis=5000)
+    while len(got) < 2000 - before:
+        message = consumer.receive(timeout_millis=60_000)
         consumer.acknowledge(message)
         got[int(message.data())] = None
     assert list(got) == sorted(got)
@@ -205,21 +213,19 @@ def test_dispatch_is_paced_and_freed_at_once(
     user = clients()
     user.subscribe(topic, "s").close()
     sending = Sending(user, topic)
-    sending.send(900)
+    sending.send(5000)
     sending.producer.flush()
     set_rate(cluster, topic, "dispatchRate", dispatchThrottlingRateInMsg=100)
     limited(cluster, topic, 100)
+    began_s = time.monotonic()
     consumer = user.subscribe(topic, "s")
-    got, at_s = [], []
-    for _ in range(200):
-        got.append(int(consumer.receive(timeout_millis=5000).data()))
-        at_s.append(time.monotonic())
-    assert at_s[199] - at_s[0] > 1.85
+    got = [int(consumer.receive(timeout_millis=60_000).data()) for _ in range(200)]
+    assert time.monotonic() - began_s > 1.85
     assert cluster.request(0, "DELETE", path_of(topic, "dispatchRate"))[0] == 204
     began_s = time.monotonic()
-    got += [int(consumer.receive(timeout_millis=5000).data()) for _ in range(700)]
-    assert time.monotonic() - began_s < 6  # 7 with the limit
-    assert got == list(range(900))
+    got += [int(consumer.receive(timeout_millis=60_000).data()) for _ in range(4800)]
+    assert time.monotonic() - began_s < 45  # 48 with the limit
+    assert got == list(range(5000))
 
 
 def test_one_subscription_is_limited_and_another_is_not(
@@ -230,13 +236,13 @@ def test_one_subscription_is_limited_and_another_is_not(
     slow, fast = (user.subscribe(topic, name) for name in ("slow", "fast"))
     set_rate(cluster, topic, "slow/dispatchRate", dispatchThrottlingRateInMsg=10)
     wait_for(lambda: throttling(cluster, topic)["limits"], "the limit")
-    sending = Sending(user, topic)
-    sending.send(200)
+    sending, began_s = Sending(user, topic), time.monotonic()
+    sending.send(1000)
     sending.producer.flush()
-    for _ in range(200):
-        fast.receive(timeout_millis=2000)
+    for _ in range(1000):
+        fast.receive(timeout_millis=60_000)
     got = len(list(at_once(slow)))
-    assert got < 50
+    assert got < 20 + 10 * (time.monotonic() - began_s)
 
 
 def test_subscribing_too_often_is_refused(
@@ -255,7 +261,7 @@ def test_subscribing_too_often_is_refused(
         == 204
     )
     try:
-        time_limit_s = time.monotonic() + 10
+        time_limit_s = time.monotonic() + 60
         refused = None
         while refused is None and time.monotonic() < time_limit_s:
             # Consumer ids differ from one consumer to the next of a client, so each try comes from
