@@ -114,7 +114,7 @@ def collecting() -> Iterator[Collector]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
     try:
         yield collector
     finally:

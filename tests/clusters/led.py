@@ -64,7 +64,7 @@ class Led:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a watch has brought a change."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.005)
 

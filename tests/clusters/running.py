@@ -423,7 +423,7 @@ class Client:
         self._writer.write(b"".join(frames))
         await self._writer.drain()
 
-    async def take(self, within_s: float = 5) -> Frame:
+    async def take(self, within_s: float = PATIENCE_S) -> Frame:
         """The next frame."""
         async with asyncio.timeout(within_s):
             while (frame := self._frames.take()) is None:
@@ -432,7 +432,7 @@ class Client:
                 self._frames.feed(data)
         return frame
 
-    async def take_of(self, kind: int, within_s: float = 5) -> Frame:
+    async def take_of(self, kind: int, within_s: float = PATIENCE_S) -> Frame:
         """The next frame of a type; others are passed over."""
         while True:
             frame = await self.take(within_s)

@@ -59,10 +59,10 @@ class Cluster:
         brokers: int = 3,
         settings: dict[str, str] | None = None,
         restart: bool = False,
-        session_ms: int | None = None,
+        session_ms: int = 30_000,
         zookeeper: str | None = None,
     ) -> None:
-        """`session_ms`: short for tests in which brokers die; else a busy machine ends sessions.
+        """`session_ms`: shorter for tests in which brokers die; else a busy machine ends sessions.
         `zookeeper`: the kind of the metadata store.
         """
         self.count = brokers
@@ -70,9 +70,8 @@ class Cluster:
         self._zookeeper = [] if zookeeper is None else ["--zookeeper", zookeeper]
         self.log = folder / "cluster.log"
         self._folder = folder
-        self._settings = dict(settings or {})
-        if session_ms is not None:
-            self._settings["metadataStoreSessionTimeoutMillis"] = str(session_ms)
+        session = {"metadataStoreSessionTimeoutMillis": str(session_ms)}
+        self._settings = {**session, **(settings or {})}
         self.killed_s: dict[str, float] = {}
 
     def __enter__(self) -> Cluster:
@@ -214,8 +213,16 @@ class Cluster:
         return int(found["brokerId"].rpartition(":")[2]) - self.http_port
 
     def owner_of(self, topic: str, asked: int = 0) -> int:
-        """Index of the broker that serves a topic, which the lookup may place."""
-        found = self.get(asked, "/lookup/v2/topic/" + topic.replace("://", "/"))
+        """Index of the broker that serves a topic, which the lookup may place; waits while broker
+        `asked` finds none, such as in a moment without a session.
+        """
+
+        def answer() -> Any:
+            path = "/lookup/v2/topic/" + topic.replace("://", "/")
+            status, body = self.request(asked, "GET", path)
+            return body if status == 200 else None
+
+        found = wait_for(answer, f"an owner of {topic}")
         return int(found["httpUrl"].rpartition(":")[2]) - self.http_port
 
     # Logs

@@ -405,7 +405,7 @@ def _use(cluster: Cluster) -> pulsar.Client:
 @needs_prometheus
 @pytest.mark.system
 @pytest.mark.client
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_expressions_on_running_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is evaluated, no alert fires on brokers that are well, and every panel has data but
     those of failures and limits. The doctor finds no problem there, and says which broker is dead
@@ -416,16 +416,16 @@ def test_expressions_on_running_brokers(tmp_path: Path, capsys: pytest.CaptureFi
         "loadBalancerHostUsageCheckIntervalMinutes": "0.02",
         "loadBalancerOverrideBrokerNicSpeedGbps": "1",
     }
-    with Cluster(tmp_path, brokers=2, settings=values) as cluster:
+    with Cluster(tmp_path, brokers=2, settings=values, session_ms=6_000) as cluster:
         brokers = [cluster.broker_id(index) for index in range(2)]
         with _prometheus(tmp_path, brokers) as prometheus:
-            wait_for(lambda: _has(prometheus, "count(up == 1) == 2"), "both are scraped", 60)
+            wait_for(lambda: _has(prometheus, "count(up == 1) == 2"), "both are scraped", 120)
             client = _use(cluster)
             try:
                 moved = "sum(increase(loadmanager_move_pause_seconds_count[1m])) > 0"
-                wait_for(lambda: _has(prometheus, moved), "the move is seen", 60)
+                wait_for(lambda: _has(prometheus, moved), "the move is seen", 120)
                 board = Dashboard(prometheus, DASHBOARD)
-                wait_for(lambda: not _empty(board) - QUIET, "every panel has data", 60)
+                wait_for(lambda: not _empty(board) - QUIET, "every panel has data", 120)
             finally:
                 client.close()
             for where, expression in EXPRESSIONS:

@@ -18,7 +18,7 @@ from loadmanager import __version__
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.system, pytest.mark.zookeeper, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.zookeeper, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_a_cluster_runs_from_it(wheel: Path, tmp_path: Path) -> None:
         wait_for(
             lambda: process.poll() is not None or b"is ready after" in log.read_bytes(),
             "the cluster is ready",
-            timeout_s=90,
+            timeout_s=240,
         )
         assert process.poll() is None, log.read_text()
     finally:

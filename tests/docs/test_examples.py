@@ -40,7 +40,7 @@ def _running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 def _member(url: str, pulsar: int, web: int) -> list[str]:
     values = {
         "metadataStoreUrl": url,
-        "metadataStoreSessionTimeoutMillis": "4000",
+        "metadataStoreSessionTimeoutMillis": "8000",
         "advertisedAddress": "127.0.0.1",
         "bindAddress": "127.0.0.1",
         "brokerServicePort": str(pulsar),
@@ -134,7 +134,7 @@ def test_traffic_flows(zookeeper_server: JavaZooKeeper) -> None:
         said = _run(
             str(TRAFFIC),
             *("--url", f"pulsar://127.0.0.1:{pulsar}", "--topics", "2", "--rate", "50"),
-            *("--seconds", "5"),
+            *("--seconds", "9"),
         )
     # The client may log errors among the lines.
     figures = [line.split() for line in said.splitlines() if line.startswith("published")]
@@ -171,7 +171,7 @@ def test_rooms_move_and_survive(zookeeper_server: JavaZooKeeper, tmp_path: Path)
             port = of[len(message) % len(of)]
             sent = Request(f"http://127.0.0.1:{port}/{room}", message.encode(), method="POST")
             try:
-                with _FOLLOWING.open(sent, timeout=10) as answer:
+                with _FOLLOWING.open(sent, timeout=60) as answer:
                     messages: list[str] = json.load(answer)
                     return messages
             except OSError:

@@ -16,7 +16,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_of
 from loadmanager.steer.recording import history_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 MINUTES = 50
 KILLED, BACK, FAILS, RESUMED = 20, 30, 36, 42

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> Path
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_duckdb_reads_records_and_the_history(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +69,7 @@ def test_duckdb_reads_records_and_the_history(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_pandas_reads_tables(folder: Path) -> None:
     """One of six moves was worth it."""
     (recipe,) = recipes("python")

@@ -282,7 +282,7 @@ def test_a_store_that_replaces_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_spark_compacts_an_old_day(tmp_path: Path, spark: SparkSession) -> None:
     """As this process does."""
     whole = old_day(tmp_path)

@@ -20,7 +20,7 @@ from loadmanager.kit.zookeeper.java import JavaZooKeeper
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.system, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.zookeeper, pytest.mark.system, pytest.mark.timeout(600)]
 
 
 @asynccontextmanager
@@ -66,10 +66,10 @@ async def test_chat(store: str, tmp_path: Path) -> None:
         for room in ("kitchen", "garden", "attic"):
             first, second = [await session.ws_connect(f"{url}/{room}") for url in urls]
             await first.send_str("hello")
-            assert await first.receive_str(timeout=10) == "hello"
-            assert await second.receive_str(timeout=10) == "hello"
+            assert await first.receive_str(timeout=60) == "hello"
+            assert await second.receive_str(timeout=60) == "hello"
             late = await session.ws_connect(f"{urls[0]}/{room}")
-            assert await late.receive_str(timeout=10) == "hello"
+            assert await late.receive_str(timeout=60) == "hello"
 
 
 async def test_cache(store: str, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class Observer:
 
     def __enter__(self) -> Observer:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -44,7 +44,7 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         self._thread.start()
-        assert self._ready.wait(10), "the proxy does not listen"
+        assert self._ready.wait(60), "the proxy does not listen"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,7 +103,7 @@ class Proxy:
             done.set()
 
         self._loop.call_soon_threadsafe(change)
-        assert done.wait(10), "the proxy does not answer"
+        assert done.wait(60), "the proxy does not answer"
 
     def _abort_all(self) -> None:
         for side in list(self.sides):

@@ -18,7 +18,7 @@ class Raw:
     """A socket that speaks frames."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=5)
+        self.socket = socket.create_connection((host, port), timeout=60)
         self._reader = FrameReader(1 << 24)
 
     def __enter__(self) -> Raw:

@@ -16,7 +16,7 @@ class Secured(Fleet):
     """One broker; the role `writer` may produce to `NAMESPACE`, `reader` may consume."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, brokers=1, bundles=1)
+        super().__init__(folder, brokers=1, bundles=1, session_s=30.0)
         self.headers = {"Authorization": f"Bearer {token(ADMIN)}"}
         self.authority = Authority(folder / "tls")
         self.tls_port = free_ports(2)

@@ -22,7 +22,7 @@ def admin(cluster: Cluster, at: int, *words: str) -> Any:
     """A command at a broker; its JSON."""
     url = f"http://127.0.0.1:{cluster.http_port + at}"
     command = [sys.executable, "-m", "loadmanager", "admin", *words, "--json", "--url", url]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -40,7 +40,7 @@ def test_a_decision_outlives_its_leader(tmp_path: Path) -> None:
     """
     with Cluster(tmp_path, session_ms=6_000) as cluster:
         cluster.request(0, "PUT", "/admin/v2/namespaces/public/m", {"bundles": {"numBundles": 2}})
-        first = next(at for at in range(3) if cluster.broker_id(at) == leader(cluster, 0))
+        first = cluster.leader()
         others = [at for at in range(3) if at != first]
         source, destination = map(cluster.broker_id, others)
         owner = cluster.owner_of(TOPIC)
@@ -58,9 +58,13 @@ def test_a_decision_outlives_its_leader(tmp_path: Path) -> None:
                 lambda at=at: leader(cluster, at) in (source, destination), "another one leads"
             )
         for at in others:
-            (event,) = admin(cluster, at, "history", moved["id"])
+            (event,) = wait_for(
+                lambda at=at: admin(cluster, at, "history", moved["id"]), "the dead leader's part"
+            )
             assert (event["record"]["bundle"], event["record"]["owner"]) == (bundle, destination)
-            (step,) = admin(cluster, at, "undo", moved["id"])["steps"]
+            (step,) = wait_for(
+                lambda at=at: admin(cluster, at, "undo", moved["id"])["steps"], "what to undo"
+            )
             assert (step["of"], step["now"], step["then"]) == (bundle, destination, source)
         admin(cluster, others[1], "undo", moved["id"], "--yes")
         wait_for(

@@ -17,7 +17,7 @@ from loadmanager.kit.names import NamespaceName
 pytestmark = [pytest.mark.system, pytest.mark.client]
 
 TOPICS, BUNDLES = 20, 16
-SESSION_MS = 2_000
+SESSION_MS = 5_000
 
 
 def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
@@ -81,13 +81,11 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
             wait_for(
                 lambda: all(len(item.sent) > counts[item.topic] + 20 for item in work),
                 "and goes on",
-                40,
             )
             stop.set()
             wait_for(
                 lambda: not any(item.missing() for item in work),
                 "all that was acknowledged arrives",
-                20,
             )
         finally:
             stop.set()
@@ -150,7 +148,6 @@ def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
         wait_for(
             lambda: len(cluster.get(other, "/admin/v2/brokers")) == 3,
             "it registers again in a new session",
-            20,
         )
         assert [event for event in cluster.events() if event["event"] == "stopped serving"]
         cluster.check_single_ownership()
@@ -158,7 +155,7 @@ def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
 
 def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
     """After SIGTERM clients go on elsewhere at once, and the process exits with 0."""
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, session_ms=120_000) as cluster:
         item = TopicWork("persistent://public/default/graceful")
         owner = cluster.owner_of(item.topic)
         user = client(cluster.service_url((owner + 1) % 3, (owner + 2) % 3))
@@ -174,7 +171,7 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
             wait_for(lambda: len(item.got) > 20, "traffic flows")
             process = psutil.Process(cluster.pid(owner))
             process.terminate()
-            assert process.wait(10) in (0, None)
+            assert process.wait(60) in (0, None)
             count = len(item.sent)
             wait_for(lambda: len(item.sent) > count + 50, "the producer carries on")
         finally:
@@ -186,7 +183,7 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
             after.ended_s - before.ended_s
             for before, after in zip(item.sent, item.sent[1:], strict=False)
         ]
-        assert max(gaps) < 15, "clients waited for the session timeout, 30 s"
+        assert max(gaps) < 60, "clients waited for the session timeout, 120 s"
         assert not item.errors
         assert f"broker {owner} ended with status 0" in cluster.log.read_text()
         cluster.check_single_ownership()
@@ -194,9 +191,8 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     """A second SIGTERM ends the broker without waiting."""
-    with Cluster(
-        tmp_path, brokers=1, settings={"metadataStoreOperationTimeoutSeconds": "30"}
-    ) as cluster:
+    slow = {"metadataStoreOperationTimeoutSeconds": "300", "brokerShutdownTimeoutMs": "300000"}
+    with Cluster(tmp_path, brokers=1, settings=slow) as cluster:
         store = psutil.Process(cluster.process.pid)
         broker = psutil.Process(cluster.pid(0))
         store.suspend()  # so that a graceful stop would wait
@@ -205,7 +201,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
             wait_for(lambda: '"stopping"' in cluster.log.read_text(), "it began to stop")
             broker.terminate()
             # The process that would learn its status is suspended.
-            wait_for(lambda: broker.status() == psutil.STATUS_ZOMBIE, "it has ended", 15)
+            wait_for(lambda: broker.status() == psutil.STATUS_ZOMBIE, "it has ended")
         finally:
             store.resume()
 
@@ -249,7 +245,7 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
             wait_for(
                 lambda: _moves(cluster, hot),
                 "the shedding loop moves a bundle away from the hot broker",
-                60,
+                180,
             )
             counts = [len(item.sent) for item in work]
             wait_for(
@@ -257,13 +253,11 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
                     len(item.sent) > count + 200 for item, count in zip(work, counts, strict=True)
                 ),
                 "clients carry on",
-                30,
             )
             stop.set()
             wait_for(
                 lambda: not any(_unread(item) for item in work),
                 "what was sent after the move arrives",
-                20,
             )
         finally:
             stop.set()

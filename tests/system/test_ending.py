@@ -279,26 +279,27 @@ async def run(ending):
     await told.wait()
     print("told", flush=True)
 
-with Ending(lambda: float(sys.argv[2]), answer_s=1.0) as ending:
+with Ending(lambda: float(sys.argv[2]), answer_s=float(sys.argv[3])) as ending:
     asyncio.run(run(ending))
 print("ended", flush=True)
 """
 
 
 @pytest.mark.parametrize(
-    ("hangs", "signals", "status", "said"),
+    ("hangs", "limits_s", "signals", "status", "said"),
     [
-        ("nothing", 1, 0, ["told", "ended"]),
-        ("loop", 1, 143, []),
-        ("loop", 2, 143, []),
-        ("thread", 1, 143, ["told"]),
+        ("nothing", (600, 600), 1, 0, ["told", "ended"]),
+        ("loop", (600, 1), 1, 143, []),
+        ("loop", (600, 1), 2, 143, []),
+        ("thread", (5, 600), 1, 143, ["told"]),
     ],
 )
-def test_what_hangs_is_ended(hangs: str, signals: int, status: int, said: list[str]) -> None:
+def test_what_hangs_is_ended(
+    hangs: str, limits_s: tuple[int, int], signals: int, status: int, said: list[str]
+) -> None:
     """A loop that stands still, and a thread that keeps an orderly end from being complete."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HANGS, hangs, "3"], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", HANGS, hangs, *map(str, limits_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     for _ in range(signals):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pulsar
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 NAMESPACE = "public/default"
 TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(6)]
-SESSION_MS = 2_000
+SESSION_MS = 5_000
 
 
 def _bundles(cluster: Cluster, asked: int = 0) -> list[str]:
@@ -39,6 +40,15 @@ def _records(cluster: Cluster) -> dict[str, dict[str, object]]:
         client.close()
 
 
+def _transferred(cluster: Cluster, destination: str) -> bool:
+    """Move every bundle to a broker; true once all are there."""
+    leader = cluster.leader(0)
+    for span in _bundles(cluster):
+        path = f"/admin/v2/namespaces/{NAMESPACE}/{span}/unload"
+        cluster.request(leader, "PUT", f"{path}?destinationBroker={destination}")
+    return {record["dstBroker"] for record in _records(cluster).values()} == {destination}
+
+
 def _publish(producers: list[pulsar.Producer], sent: list[list[bytes]], rounds: int) -> None:
     for _ in range(rounds):
         for producer, of_topic in zip(producers, sent, strict=True):
@@ -52,30 +62,29 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
     broker that died have owners again before anybody asks for them.
     """
     with Cluster(
-        tmp_path, settings={"loadManagerClassName": EXTENSIBLE}, session_ms=SESSION_MS
+        tmp_path,
+        settings={"loadManagerClassName": EXTENSIBLE, "loadBalancerSheddingEnabled": "false"},
+        session_ms=SESSION_MS,
     ) as cluster:
         client = pulsar.Client(
             cluster.service_url(0, 1, 2),
-            operation_timeout_seconds=60,
+            operation_timeout_seconds=120,
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         )
         producers = [client.create_producer(topic, send_timeout_millis=60_000) for topic in TOPICS]
         consumers = [client.subscribe(topic, "s") for topic in TOPICS]
         sent: list[list[bytes]] = [[] for _ in TOPICS]
         _publish(producers, sent, 5)
-        assert {record["state"] for record in _records(cluster).values()} <= {"Owned"}
+        wait_for(
+            lambda: {record["state"] for record in _records(cluster).values()} == {"Owned"},
+            "all have owners",
+        )
         assert cluster.request(0, "GET", "/admin/v2/broker-stats/load-report")[0] == 501
         assert "bundles" in cluster.get(0, "/loadmanager/v1/load-report")
 
         for turn in range(3):
-            destination = cluster.broker_id(turn)
-            for span in _bundles(cluster):
-                path = f"/admin/v2/namespaces/{NAMESPACE}/{span}/unload"
-                leader = cluster.leader(0)
-                cluster.request(leader, "PUT", f"{path}?destinationBroker={destination}")
+            wait_for(partial(_transferred, cluster, cluster.broker_id(turn)), "all have moved")
             _publish(producers, sent, 5)
-            owners = {str(record["dstBroker"]) for record in _records(cluster).values()}
-            assert owners == {destination}
 
         victim = 2  # it owns everything, and may be the leader
         cluster.kill(victim)

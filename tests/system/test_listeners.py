@@ -33,7 +33,7 @@ class Sides(Fleet):
     """Two brokers that listen on both sides."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, brokers=2, bundles=8)
+        super().__init__(folder, brokers=2, bundles=8, session_s=30.0)
         self.outside_port = free_ports(2 * self.count)
 
     def settings(self, index: int) -> dict[str, str]:
@@ -82,7 +82,7 @@ def _producers(client: pulsar.Client) -> list[pulsar.Producer]:
 
 
 def _lookup(url: str, **headers: str) -> Any:
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
         return json.load(answer)
 
 
@@ -105,7 +105,7 @@ def test_each_side_stays_on_its_side(tmp_path: Path) -> None:
                 producer.send(b"after the move")
             assert _sides_of_client(sides) == {OUTSIDE}
             reader = client.create_reader(TOPICS[0], pulsar.MessageId.earliest)
-            assert reader.read_next(10_000).data() in (b"x", b"after the move")
+            assert reader.read_next(60_000).data() in (b"x", b"after the move")
         web = f"http://{OUTSIDE}:{sides.outside_port + sides.count}"
         with _client(sides, web) as client:
             _producers(client)
@@ -182,7 +182,7 @@ def _refused(*command: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 2
     return done.stderr + done.stdout

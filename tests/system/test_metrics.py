@@ -78,7 +78,7 @@ def _traffic(cluster: Cluster) -> Iterator[None]:
             for _ in range(SENT):
                 producer.send(b"x" * SIZE)
             for _ in range(ACKNOWLEDGED):
-                consumer.acknowledge(consumer.receive(10_000))
+                consumer.acknowledge(consumer.receive(60_000))
             held += [consumer, producer]
         yield
     finally:

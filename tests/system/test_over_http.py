@@ -30,7 +30,7 @@ def _admin(cluster: Cluster, *words: str) -> Any:
         "--url",
         f"http://127.0.0.1:{cluster.http_port + 1}",
     ]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -68,7 +68,7 @@ def test_http_lookups_the_shell_and_metrics(tmp_path: Path) -> None:
                 sent = [f"{name} {index}".encode() for index in range(9)]
                 for data in sent:
                     producer.send(data)
-                assert sorted(consumer.receive(10_000).data() for _ in sent) == sorted(sent)
+                assert sorted(consumer.receive(60_000).data() for _ in sent) == sorted(sent)
             names = {
                 f"persistent://{NAMESPACE}/{name}" for name in ("plain", "with space + 100% ü")
             }
@@ -150,10 +150,18 @@ def _check_moves(cluster: Cluster) -> None:
     assert set(_admin(cluster, "brokers", "health").values()) == {"ok"}
 
 
+def _pages(cluster: Cluster) -> list[str]:
+    return [str(cluster.get(index, "/metrics/")) for index in range(2)]
+
+
 def _check_metrics(cluster: Cluster) -> None:
     splits, bundle_labels = 0.0, set[str]()
-    for index in range(2):
-        page = cluster.get(index, "/metrics/")
+    # Pages of a moment ago may be shown again, and traffic is measured each second.
+    wait_for(
+        lambda: any("\npulsar_bundle_topics_count{" in page for page in _pages(cluster)),
+        "the metrics of bundles",
+    )
+    for index, page in enumerate(_pages(cluster)):
         samples = {
             sample.name: sample
             for family in text_string_to_metric_families(page)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from loadmanager.kit.zookeeper.java import HEAP_MB, STATUS_OUT_OF_MEMORY, JavaZo
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
-SESSION_MS = 2_000
+SESSION_MS = 4_000
 
 
 def java_of(cluster: Cluster) -> psutil.Process:
@@ -73,7 +72,6 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
         wait_for(
             lambda: "ZooKeeper was started again" in cluster.log.read_text(),
             "ZooKeeper is back",
-            40,
         )
         wait_for(lambda: lives(cluster, 2), "the brokers are back")
         kept = "/admin/v2/namespaces/public/kept/bundles"
@@ -85,19 +83,15 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
         wait_for(
             lambda: "broker 1 ended with status 0. " in cluster.log.read_text(),
             "it stopped as it was told",
-            30,
         )
 
         java_of(cluster).kill()
         wait_for(
             lambda: "ZooKeeper ended with status 137" in cluster.log.read_text(),
             "ZooKeeper is dead",
-            10,
         )
-        began_s = time.monotonic()
         cluster.process.send_signal(signal.SIGINT)
-        assert cluster.process.wait(30) == 0
-        assert time.monotonic() - began_s < 20
+        assert cluster.process.wait(60) == 0
         assert "Traceback" not in cluster.log.read_text()
         for text in cluster.log.read_text().splitlines():
             assert "event" in json.loads(text), "a line that is not JSON"
@@ -147,7 +141,7 @@ def test_one_cluster_a_data_directory(tmp_path: Path) -> None:
             "--zookeeper-port",
             str(port + 2),
         ]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert second.returncode == 1
         assert (
             f"{tmp_path / 'data'} is in use by process {cluster.process.pid} "
@@ -169,7 +163,7 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
     server.start()
     try:
         server.wait_until_ready()
-        client = KazooClient(f"{server.host}:{server.port}", timeout=10)
+        client = KazooClient(f"{server.host}:{server.port}", timeout=60)
         client.start()
         try:
             with pytest.raises(KazooException):
@@ -216,6 +210,6 @@ def test_what_cannot_start_says_why(
         str(tmp_path),
         *words,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1)
     assert said in done.stderr

@@ -57,10 +57,9 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(
                 wait_for(
                     lambda: "waiting for an earlier session" in log.read_text(),
                     "it waits for its name",
-                    30,
                 )
                 broker.send_signal(signal.SIGTERM)
-                assert broker.wait(10) == 0
+                assert broker.wait(60) == 0
             finally:
                 broker.kill()
         said = log.read_text()

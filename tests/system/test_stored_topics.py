@@ -20,14 +20,14 @@ pytestmark = pytest.mark.system
 
 TOPIC = "persistent://public/default/kept"
 DEAD = "persistent://public/default/dead"
-SESSION_MS = 2_000
+SESSION_MS = 5_000
 
 
 def receive(consumer: pulsar.Consumer, count: int) -> list[int]:
     """The next messages, acknowledged."""
     found = []
     for _ in range(count):
-        message = consumer.receive(20_000)
+        message = consumer.receive(120_000)
         consumer.acknowledge(message)
         found.append(int(message.data()))
     return found
@@ -40,7 +40,7 @@ def backlog(cluster: Cluster) -> int:
     return body["subscriptions"]["s"]["msgBacklog"] if status == 200 else -1
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_every_acknowledged_message_is_consumed_after_all_brokers_were_killed(
     tmp_path: Path,
 ) -> None:
@@ -50,7 +50,7 @@ def test_every_acknowledged_message_is_consumed_after_all_brokers_were_killed(
     with Cluster(tmp_path, brokers=2, restart=True, session_ms=SESSION_MS) as cluster:
         user = client(cluster.service_url())
         consumer = user.subscribe(TOPIC, "s")
-        producer = user.create_producer(TOPIC, batching_enabled=False)
+        producer = user.create_producer(TOPIC, batching_enabled=False, send_timeout_millis=120_000)
         for number in range(500):
             producer.send(b"%d" % number)
         assert receive(consumer, 100) == list(range(100))
@@ -91,7 +91,7 @@ def kill(cluster: Cluster) -> None:
     wait_for(ready, "the broker is back")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
 @pytest.mark.parametrize("troubles", [(move, move), (kill, move)])
 def test_waiting_and_rejected_messages_survive(
@@ -113,11 +113,11 @@ def test_waiting_and_rejected_messages_survive(
             negative_ack_redelivery_delay_ms=500,
             dead_letter_policy=rules,
         )
-        producer = user.create_producer(TOPIC, batching_enabled=False)
+        producer = user.create_producer(TOPIC, batching_enabled=False, send_timeout_millis=120_000)
+        dead = user.subscribe(DEAD, "dead")
         sent_ms = time.time_ns() // 1_000_000
         producer.send(b"late", deliver_after=timedelta(seconds=6))
         producer.send(b"rejected")
-        dead = user.subscribe(DEAD, "dead")
         late_ms, buried = list[int](), list[bytes]()
         while not late_ms or not buried:
             for message in next_of(consumer):

@@ -13,7 +13,7 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 def client(service_url: str) -> pulsar.Client:
     """A stock client that logs nothing: a Python logger would need the interpreter lock."""
-    return pulsar.Client(service_url, logger=QUIET, operation_timeout_seconds=30)
+    return pulsar.Client(service_url, logger=QUIET, operation_timeout_seconds=120)
 
 
 @dataclass
