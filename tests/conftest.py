@@ -47,7 +47,9 @@ structlog.configure(
 """structlog's own tracebacks show the values of all variables, which takes seconds."""
 
 # a slow minute of the machine must not fail a test
-hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("suite")
 
 

@@ -22,7 +22,7 @@ def _run(code: str) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.stdout == ""
     return done.stderr.splitlines()
@@ -120,7 +120,7 @@ def test_colours_on_a_terminal(no_color: str, coloured: bool) -> None:
             stderr=theirs,
             env={**os.environ, "NO_COLOR": no_color},
             check=True,
-            timeout=30,
+            timeout=120,
         )
         line = os.read(ours, 4096)
     finally:

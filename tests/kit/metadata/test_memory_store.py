@@ -17,7 +17,7 @@ class TestMemoryStore(StoreContract):
 
     async def open(self) -> MemoryStore:
         self.tree: MemoryTree = getattr(self, "tree", None) or MemoryTree()
-        store = self.tree.session(timeout_s=0.5)
+        store = self.tree.session(timeout_s=2.0)
         await store.__aenter__()
         self.closing.push_async_callback(self.close, store)
         return store

@@ -87,12 +87,16 @@ async def test_who_asks_meanwhile_gets_the_same_page(kept: bool) -> None:
         nonlocal rendered
         rendered += 1
         began_s = time.monotonic()
-        while kept and time.monotonic() < began_s + 0.05:
-            pass  # it takes long, so that it is kept for a second
+        while kept and time.monotonic() < began_s + 0.2:
+            pass  # it takes long, so that it is kept for 4 seconds
         yield from (gauge("long", "L", "n").sample(rendered, str(n)) for n in range(SLICE + 1))
 
     page = MetricsPage(
-        Telemetry([samples]), cluster="c1", broker="b:1", kept_from_s=0.0 if kept else 3600.0
+        Telemetry([samples]),
+        cluster="c1",
+        broker="b:1",
+        kept_from_s=0.0 if kept else 3600.0,
+        kept_max_s=10.0,
     )
     pages = [text for text, _ in await asyncio.gather(*(page.render() for _ in range(50)))]
     assert rendered == 1

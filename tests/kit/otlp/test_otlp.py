@@ -39,7 +39,7 @@ UNSAMPLED = PARENT[:-2] + "00"
 @pytest.fixture
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     async with Collector().serving() as made:
         yield made
 
@@ -147,14 +147,14 @@ async def test_spans_are_parts_of_those_around_them_and_of_those_of_others(
         with tracing.part("of nothing", bad) as nothing:
             assert not nothing.recording
     uninstall()
-    await _until(lambda: len(collector.spans) == 3)
+    await _until(lambda: sender.counts.sent == 3)
     (first,), (second,), (third,) = map(collector.named, ("first", "second", "third"))
     assert f"00-{first.trace}-{first.parent}-01" == PARENT
     assert (second.trace, second.parent) == (first.trace, first.id)
     assert third.parent == ""
     assert (first.failed, third.failed) == (False, True)
     assert len(first.attributes["topic"]) == 300
-    assert (first.broker, sender.counts.sent) == ("b", 3)
+    assert first.broker == "b"
     await asyncio.to_thread(sender.stop)
 
 
@@ -229,8 +229,9 @@ async def test_spans_that_a_hanging_collector_does_not_take_are_bounded_and_coun
 
 @pytest.mark.parametrize("answer", [_never, _endless, _busy, _elsewhere])
 async def test_spans_and_pages_that_a_bad_collector_does_not_take_are_counted(
-    collector: Collector, answer: object
+    collector: Collector, answer: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     collector.answer = answer  # type: ignore[assignment]
     sender = SpanSender(collector.url + "/v1/traces", RESOURCE, "1")
     pages = PageSender(collector.url + "/v1/metrics", RESOURCE, "1", 0)

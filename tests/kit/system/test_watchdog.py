@@ -30,7 +30,7 @@ async def test_a_loop_that_stands_still_is_ended() -> None:
 async def test_a_loop_that_turns_is_left_alone() -> None:
     """A loop that turns is left alone; no thread watches once the watchdog ends."""
     ended = threading.Event()
-    watching = asyncio.ensure_future(Watchdog(lambda: 5.0, slice_s=0.01, end=ended.set).run())
+    watching = asyncio.ensure_future(Watchdog(lambda: 60.0, slice_s=0.01, end=ended.set).run())
     await asyncio.sleep(0.3)
     assert any(thread.name == "watchdog" for thread in threading.enumerate())
     watching.cancel()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-READY_S = 30.0
+READY_S = 120.0
 _SCRIPT = """
 import asyncio, resource, sys
 from pathlib import Path
@@ -68,7 +68,7 @@ class StoreProcess:
         """The answer to a four-letter word; empty if there is none."""
         parts = []
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as asking:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=60) as asking:
                 asking.sendall(word)
                 while part := asking.recv(65536):
                     parts.append(part)
@@ -85,7 +85,7 @@ class StoreProcess:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             try:
-                self._process.wait(20)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._end(signal.SIGKILL)
                 raise
@@ -93,6 +93,6 @@ class StoreProcess:
     def _end(self, number: int) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
-        self._process.wait(20)
+        self._process.wait(60)
         if self._process.stdin is not None:
             self._process.stdin.close()

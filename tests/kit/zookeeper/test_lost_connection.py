@@ -52,7 +52,7 @@ async def test_dead_connection_is_left_and_the_session_kept(
     """The store leaves a silent connection for another server before its lease runs out."""
     port, now_s = zookeeper_server.port, asyncio.get_running_loop().time
     with Proxy(port) as one, Proxy(port) as two:
-        async with ZooKeeperStore(through(one.port, two.port)) as store:
+        async with ZooKeeperStore(through(one.port, two.port, session_ms=8_000)) as store:
             states, session_id = store.session_states(), store.session_id
             assert await next_of(states) is SessionState.CONNECTED
             used, other = (one, two) if one.connections else (two, one)
@@ -87,7 +87,7 @@ async def test_server_that_accepts_no_connection_costs_no_session(
 ) -> None:
     """A server that drops packets takes only its share of the session timeout."""
     with Proxy(zookeeper_server.port) as proxy, black_hole() as hole:
-        async with ZooKeeperStore(through(hole, proxy.port)) as store:
+        async with ZooKeeperStore(through(hole, proxy.port, session_ms=8_000)) as store:
             session_id, states = store.session_id, store.session_states()
             assert await next_of(states) is SessionState.CONNECTED
             for _ in range(4):
@@ -123,7 +123,7 @@ async def test_outage_is_logged_once_with_what_to_look_at(
     now_s = asyncio.get_running_loop().time
     begun_s = now_s()
     with Proxy(zookeeper_server.port) as proxy, capture_logs() as logs:
-        async with ZooKeeperStore(through(proxy.port)) as store:
+        async with ZooKeeperStore(through(proxy.port, session_ms=5_000)) as store:
             made = proxy.connections
             proxy.cut()
             await until(lambda: not store.lease.held(now_s()), "the lease ends")

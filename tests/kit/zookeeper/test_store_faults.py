@@ -80,7 +80,10 @@ def test_what_was_answered_survives_a_kill(server: StoreProcess) -> None:
         writers = [Writer(server.port, name, known) for name, known in acked.items()]
         for writer in writers:
             writer.start()
-        time.sleep(rng.uniform(0.1, 0.5))  # the moment of the kill is anyone
+        before = sum(map(len, acked.values()))
+        while sum(map(len, acked.values())) < before + 20:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.4))  # the moment of the kill is anyone
         server.kill()
         for writer in writers:
             writer.join()
@@ -107,7 +110,7 @@ def test_sessions_survive_a_kill_or_end_in_time(server: StoreProcess) -> None:
     """Who comes back keeps its session and its nodes; the nodes of who does not are gone after its
     timeout.
     """
-    faithful, lost = WireClient(server.port), WireClient(server.port, timeout_ms=1000)
+    faithful, lost = WireClient(server.port), WireClient(server.port, timeout_ms=5000)
     for client, path in ((faithful, "/faithful"), (lost, "/lost")):
         assert client.connect()
         assert client.ask(Opcode.CREATE, creation(path, flags=1)).code == 0
@@ -120,7 +123,7 @@ def test_sessions_survive_a_kill_or_end_in_time(server: StoreProcess) -> None:
     assert faithful.session_id == before
     watched = faithful.ask(Opcode.EXISTS, text("/lost") + boolean(True))
     assert watched.code == 0, "its timeout begins anew with the server"
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while not faithful.events:
         faithful.catch_up()
         assert time.monotonic() < until_s
@@ -135,11 +138,11 @@ def test_sessions_survive_a_kill_or_end_in_time(server: StoreProcess) -> None:
 
 def test_the_time_in_which_it_stood_still_counts_against_nobody(server: StoreProcess) -> None:
     """Nobody could be heard then, so nobody's session ends, however short its timeout is."""
-    client = WireClient(server.port, timeout_ms=1000)
+    client = WireClient(server.port, timeout_ms=4000)
     assert client.connect()
     assert client.ask(Opcode.CREATE, creation("/mine", flags=1)).code == 0
     server.process.suspend()
-    time.sleep(2.5)
+    time.sleep(5.0)
     server.process.resume()
     time.sleep(0.4)
     stat = client.ask(Opcode.EXISTS, text("/mine") + boolean(False)).body

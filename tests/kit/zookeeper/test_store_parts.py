@@ -216,7 +216,7 @@ class HeldFile:
 
     def write(self, changes: TreeChanges) -> None:
         """In a thread."""
-        assert self.passes.acquire(timeout=10)
+        assert self.passes.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         self.written.append(changes)

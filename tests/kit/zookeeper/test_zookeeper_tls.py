@@ -60,7 +60,7 @@ def _server(authority: Authority) -> ssl.SSLContext:
 
 
 def _store(
-    port: int, host: str = "localhost", *, patience_s: float = 20, **files: Path
+    port: int, host: str = "localhost", *, patience_s: float = 60, **files: Path
 ) -> ZooKeeperStore:
     settings = ZooKeeperSettings(
         url=f"zk:{host}:{port}/x", operation_timeout_s=patience_s, session_timeout_ms=20_000
@@ -90,7 +90,7 @@ async def test_a_session_over_tls(tmp_path: Path) -> None:
                 while not await _reads(store):
                     await asyncio.sleep(0.05)
         hosts = f"localhost:{port}"
-        (server,) = await asyncio.to_thread(read, hosts, 5.0, _tls(**files).context())
+        (server,) = await asyncio.to_thread(read, hosts, 60.0, _tls(**files).context())
         assert server.mode == "standalone"
         (server,) = await asyncio.to_thread(read, hosts, 5.0)
         assert server.failure

@@ -60,7 +60,7 @@ class WireClient:
 
     def connect(self) -> bool:
         """Begin a session, or resume it; False: it has ended."""
-        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         try:
             connected = self._connect()
         except BaseException:
