@@ -201,7 +201,7 @@ async def serving(
     served_by, asked_by = tls or (None, None)
     async with AsyncExitStack() as stack:
         calls = Calls(lambda: credentials, None if plain_inside else asked_by)
-        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+        peers = HttpPeers(calls, release_timeout_s=lambda: 60)
         stack.push_async_callback(calls.close)
         cluster = await stack.enter_async_context(
             a_cluster(values, addresses=addresses, peers=peers, verifier=verifier)

@@ -308,16 +308,18 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 async def test_a_connection_that_says_nothing() -> None:
     """Is closed, whether it sent nothing or half a request; one that asks again later is not."""
-    connections = Connections(most=10, at_address_max=0, head_timeout_s=0.2)
+    connections = Connections(most=10, at_address_max=0, head_timeout_s=3.0)
     async with _answering(connections, lambda _: b"ok") as (port, _):
         talking, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(REQUEST)
         assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        quiet = []
         for silent in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
-            reader, quiet = await asyncio.open_connection("127.0.0.1", port)
-            quiet.write(silent)
+            quiet.append(await asyncio.open_connection("127.0.0.1", port))
+            quiet[-1][1].write(silent)
+        for reader, saying_nothing in quiet:
             assert await _closed(reader)
-            quiet.close()
+            saying_nothing.close()
         writer.write(REQUEST)
         assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         writer.close()
@@ -341,7 +343,7 @@ LARGE = 16 * 1024 * 1024
 async def test_a_client_that_does_not_take_its_answer(size: int) -> None:
     """Is closed, also if it asks for many small answers; one that reads gets all of it."""
     body = b"x" * size
-    connections = Connections(most=10, at_address_max=0, write_timeout_s=0.3)
+    connections = Connections(most=10, at_address_max=0, write_timeout_s=2.0)
     async with _answering(connections, lambda _: body) as (port, served):
         with _unread(port, REQUEST * (LARGE // size)):
             await until(lambda: len(served) == 1 and served[0].connected)

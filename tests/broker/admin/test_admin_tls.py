@@ -31,7 +31,7 @@ async def admin(served: Served, *words: str, **files: Path) -> int:
     options = [f"--{name.replace('_', '-')}={file}" for name, file in files.items()]
     with capture_logs():
         return await asyncio.to_thread(
-            main, ["admin", *words, "--url", served.url(0), "--timeout", "5", *options]
+            main, ["admin", *words, "--url", served.url(0), "--timeout", "60", *options]
         )
 
 

@@ -24,7 +24,7 @@ from schemathesis import GenerationMode
 
 EXAMPLES = 3
 """For each route with a body or a query, of each mode."""
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 BUDGET_S = 12.0
 ORDER = int(os.environ.get("HOSTILE_ORDER", random.randrange(1_000)))
 """Which routes come first; a failure names the request."""
@@ -70,7 +70,7 @@ def in_a_thread() -> Iterator[Served]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        yield ready.result(timeout=30)
+        yield ready.result(timeout=120)
     finally:
         stop.set()
         thread.join()

@@ -73,7 +73,7 @@ async def test_a_command_asks_one_broker(capsys: pytest.CaptureFixture[str]) -> 
     """
     async with serving(2, listener="outside") as served:
         await served.own(FIRST, at=1)
-        admin = AdminClient(served.url(0), timeout_s=5)
+        admin = AdminClient(served.url(0), timeout_s=60)
         at = await asyncio.to_thread(admin.at, served.broker_id(1))
         assert at.url == served.url(0)
         words = ("bundles", "unload", FIRST, "--to", served.broker_id(0))
@@ -98,7 +98,7 @@ async def test_what_came_over_tls_does_not_go_on_without(
             assert (answer.status, BROKER in answer.headers) == (MISDIRECTED, False)
             assert "brokerClientTlsEnabled" in answer.reason
         files = TlsFiles(trust=str(authority.trust))
-        admin = AdminClient(served.url(0), timeout_s=5, token=token(ADMIN), tls=files)
+        admin = AdminClient(served.url(0), timeout_s=60, token=token(ADMIN), tls=files)
         at = await asyncio.to_thread(admin.at, served.broker_id(1))
         assert at.url == served.url(1)
         words = ("--tls-trust-certs", str(authority.trust), "--token", token(ADMIN))
@@ -117,5 +117,5 @@ async def test_the_servers_of_the_metadata_store() -> None:
 async def _admin(served: Served, *words: str, at: int = 0) -> int:
     with capture_logs():
         return await asyncio.to_thread(
-            main, ["admin", *words, "--url", served.url(at), "--timeout", "5"]
+            main, ["admin", *words, "--url", served.url(at), "--timeout", "60"]
         )

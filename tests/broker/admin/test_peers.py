@@ -26,7 +26,7 @@ async def test_a_merge_of_long_names_is_reported_as_done() -> None:
     """Tenant and namespace have 2,000 characters together."""
     async with serving(1) as served:
         (broker,), calls = served.brokers, Calls()
-        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+        peers = HttpPeers(calls, release_timeout_s=lambda: 60)
         tenant = NAMESPACE.partition("/")[0]
         for path, body in (
             (f"tenants/{tenant}", {"allowedClusters": ["standalone"]}),
@@ -70,7 +70,7 @@ async def asking(answering: Answering) -> AsyncIterator[tuple[HttpPeers, BrokerA
     await site.start()
     host, port = runner.addresses[0][:2]
     calls = Calls()
-    peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+    peers = HttpPeers(calls, release_timeout_s=lambda: 60)
     try:
         yield peers, BrokerAddress("other:8080", "", f"http://{host}:{port}")
     finally:

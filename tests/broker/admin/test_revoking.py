@@ -184,7 +184,7 @@ async def test_the_list_is_bounded_and_forgets() -> None:
     """An entry goes when its token has ended; too many are refused, and so are odd ids."""
     async with secured() as served:
         (broker,) = served.brokers
-        soon = broker.clock.now_ms() + 100
+        soon = broker.clock.now_ms() + 2_000
         never: dict[str, Any] = {"since": 1, "until": None, "note": ""}
         full = {f"id-{number}": never for number in range(TOKENS_MAX - 1)}
         full["soon"] = {**never, "until": soon}

@@ -28,7 +28,7 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
     """
     async with serving(1) as served:
         (broker,), calls = served.brokers, Calls()
-        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+        peers = HttpPeers(calls, release_timeout_s=lambda: 60)
         address = broker.address
         await broker.serve(TOPIC)
         async with a_client(await broker.listen()) as client:
@@ -53,7 +53,7 @@ async def test_a_peer_tells_when_clients_came_to_a_bundle() -> None:
     """Of as many as are asked for, the first ones; nothing of a bundle that it does not serve."""
     async with serving(1) as served:
         (broker,), calls = served.brokers, Calls()
-        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+        peers = HttpPeers(calls, release_timeout_s=lambda: 60)
         assert await peers.clients_back(broker.address, f"{NS}/0x0_0x1", 3) is None
         await broker.serve(TOPIC)
         async with a_client(await broker.listen()) as client:

@@ -79,7 +79,7 @@ async def test_three_brokers_in_one_process() -> None:
         await first.parts.stop(0)
         assert not first.use.ownership.owned()
         await until(lambda: leader_of(others[0]) not in (None, first.address.broker_id))
-        assert len(others[0].use.brokers.registered) == 2
+        await until(lambda: len(others[0].use.brokers.registered) == 2)
         assert any(record.kind == "ownership" for record in first.history.records)
 
 

@@ -66,18 +66,18 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
     writes.
     """
 
-    def run(how: str) -> str:
-        command = [sys.executable, "-c", HUNG, str(tmp_path), "0.3", how]
+    def run(how: str, close_s: float) -> str:
+        command = [sys.executable, "-c", HUNG, str(tmp_path), str(close_s), how]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=True
         ).stdout
 
-    said = run("hang")
+    said = run("hang", 0.3)
     assert "does not answer" in said
     assert "written 0" in said
     (fifo,) = tmp_path.rglob("*.open")
     fifo.unlink()
-    assert "does not answer" not in run("go on")
+    assert "does not answer" not in run("go on", 60)
     assert len(list(tmp_path.rglob("*.jsonl.gz"))) == 1
 
 
@@ -97,7 +97,7 @@ async def test_the_worker_runs_one_call_after_the_other() -> None:
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 5) == 5
     worker.close()
-    await asyncio.to_thread(thread.join, 10)
+    await asyncio.to_thread(thread.join, 60)
     assert not thread.is_alive()
 
 
