@@ -24,7 +24,7 @@ def piped(
         text=True,
         check=False,
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-        timeout=60,
+        timeout=300,
     )
 
 

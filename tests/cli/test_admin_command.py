@@ -43,7 +43,7 @@ class Shell:
         self._capsys.readouterr()
         with capture_logs():  # the brokers in this process log, too
             status = await asyncio.to_thread(
-                main, ["admin", *words, "--url", self.served.url(at), "--timeout", "5"]
+                main, ["admin", *words, "--url", self.served.url(at), "--timeout", "60"]
             )
         out, err = self._capsys.readouterr()
         return status, out.rstrip("\n"), err

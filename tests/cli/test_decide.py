@@ -597,7 +597,7 @@ def test_memory_does_not_grow_with_lines() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=300,
         )
         assert result.stdout.count("\n") == count
         return int(result.stderr)

@@ -209,8 +209,8 @@ def test_servers_are_asked_in_bounded_time() -> None:
         _answering(b"HTTP/1.1 400 Bad Request\r\n") as other,
         _answering(b"Zookeeper", hang=True) as hangs,
     ):
-        servers = ensemble.read(f"{well},{quiet},{other},{hangs},{dead}", timeout_s=1.0)
-    assert time.monotonic() - began_s < 30
+        servers = ensemble.read(f"{well},{quiet},{other},{hangs},{dead}", timeout_s=5.0)
+    assert time.monotonic() - began_s < 60
     assert [bool(server.failure) for server in servers] == [False, False, True, True, True]
     assert servers[0].mode == "follower"
     assert servers[0].latency_ms == (0, 0.5, 24)

@@ -293,7 +293,7 @@ def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: 
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))},
-        timeout=60,
+        timeout=300,
     )
     assert played.returncode == 0, played.stderr
     assert json.loads(played.stdout)["measures"]["moves"] > 0
@@ -310,7 +310,7 @@ def test_results_of_other_code_are_not_known(installed: Path) -> None:
             text=True,
             check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))},
-            timeout=60,
+            timeout=300,
         )
         return done.stdout
 
@@ -333,7 +333,7 @@ def program(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))},
-        timeout=60,
+        timeout=300,
     )
 
 

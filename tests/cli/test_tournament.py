@@ -111,7 +111,7 @@ def test_the_recommended_diff_can_be_applied(
         text=True,
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     assert conf.read_text().splitlines() == [
         "# ours",

@@ -13,7 +13,7 @@ from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, encode
 
 PING = encode(ping=pb.CommandPing())
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 60.0
 
 
 class Caller:

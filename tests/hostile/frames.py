@@ -34,7 +34,7 @@ NAMESPACE = "fuzz/frames"
 TOPICS = [f"persistent://{NAMESPACE}/f{index}" for index in range(48)]
 CHUNK = 50
 CHUNKS_AHEAD = 3
-ANSWER_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0
 CONNECTIONS = 4
 """Concurrent connections of one process."""
 POOL = 6_000

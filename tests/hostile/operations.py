@@ -15,7 +15,7 @@ from hostile.roles import EVERYBODY, PROVEN, ROLES, secured
 from hostile.test_routes import declared
 from structlog.testing import capture_logs
 
-QUIET_S = 10.0
+QUIET_S = 60.0
 STRANGER = Stranger(
     ROLES["without permissions"].credentials,
     re.compile(

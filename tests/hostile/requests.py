@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-ANSWER_TIMEOUT_S = 20.0
-SLOW_S = 15.0
+ANSWER_TIMEOUT_S = 60.0
+SLOW_S = 30.0
 PROBLEMS_MAX = 100
 """The run ends after so many problems; a broken broker would fill pages."""
 HUNG_MAX = 2

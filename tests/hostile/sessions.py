@@ -35,7 +35,7 @@ SUBSCRIPTIONS = "abc"
 AT_ONCE = 8
 """Sessions that live at the same time."""
 STEPS_MAX = 200
-QUIET_S = 10.0
+QUIET_S = 60.0
 WHO = ["superuser", "administrator of this tenant", "produces", "consumes", "without permissions"]
 GRANTS = [[], ["produce"], ["consume"], ["produce", "consume"]]
 CONNECTED, SEND, RECEIPT, MESSAGE, SUCCESS, ERROR, ATTACHED = 3, 6, 7, 9, 13, 14, 17

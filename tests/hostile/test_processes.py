@@ -16,7 +16,7 @@ ROUTES_MIN = 100
 """Even a small run covers most routes."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_hostile_frames_and_requests_harm_nobody_else(tmp_path: Path) -> None:
     """No unexplained 5xx, no traceback, no growth; neighbour and brokers are well."""
     result = fuzz(tmp_path, frame_count=FRAMES, request_count=REQUESTS, seed=SEED, without=[])

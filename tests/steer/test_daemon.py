@@ -49,7 +49,7 @@ def over(path: Path) -> aiohttp.ClientSession:
 
 async def ask(port: int, path: str, *, until: Any = lambda _told: True) -> Any:
     """The first answer that is as it should be."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(90):
+    async with aiohttp.ClientSession() as session, asyncio.timeout(180):
         while True:
             try:
                 async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
@@ -60,6 +60,10 @@ async def ask(port: int, path: str, *, until: Any = lambda _told: True) -> Any:
             except aiohttp.ClientError:
                 pass
             await asyncio.sleep(0.1)
+
+
+def _listed(told: Any) -> list[tuple[str, int, str]]:
+    return [(each["name"], each["port"], each["state"]) for each in told["clusters"]]
 
 
 async def test_two_clusters_in_one_daemon(tmp_path: Path) -> None:
@@ -90,10 +94,13 @@ pulsar={pulsar.url()}
             assert told["held"].startswith("Incomplete: ")
             assert told["heldCode"] == "Incomplete"
             for at, name in ((port, "broken"), (port + 1, "east")):
-                told = await ask(at, "/loadmanager/v1/clusters")
+                expected = [("broken", port, "problem"), ("east", port + 1, "leads")]
+                told = await ask(
+                    at,
+                    "/loadmanager/v1/clusters",
+                    until=lambda told, expected=expected: _listed(told) == expected,
+                )
                 assert told["name"] == name
-                listed = [(each["name"], each["port"], each["state"]) for each in told["clusters"]]
-                assert listed == [("broken", port, "problem"), ("east", port + 1, "leads")]
             async with over(tmp_path / "socket") as session:
                 pause = "http://localhost/loadmanager/v1/moves/pause"
                 page = {"Origin": "http://elsewhere.example"}
@@ -142,7 +149,7 @@ loadBalancerSheddingIntervalMinutes=0.03
                     await asyncio.Event().wait()
 
             pulsar.on_unload = partial(on_unload, at=is_end, cut=cut)
-            async with a_daemon(tmp_path, configuration, port) as process, asyncio.timeout(60):
+            async with a_daemon(tmp_path, configuration, port) as process, asyncio.timeout(180):
                 await cut.wait()
                 process.kill()
                 await process.wait()

