@@ -40,6 +40,7 @@ from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.member.settings import BrokerSettings, StateSettings
 from loadmanager.member.world import World, base_of
 from loadmanager.testing.cluster import LoopTime
+from loadmanager.testing.virtual_time import VirtualLoop
 
 Leaf = TypeVar("Leaf")
 NS = NamespaceName("public", "default")
@@ -206,7 +207,9 @@ class Broker:
     """
 
     def __init__(self, fleet: Fleet, index: int, *leaves: object) -> None:
-        self.store: MemoryStore = fleet.tree.session()
+        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+        # by a real clock, a machine that stands still for some seconds ends no session
+        self.store: MemoryStore = fleet.tree.session(timeout_s=2.0 if virtual else 60.0)
         self.address = BrokerAddress(
             f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080"
         )

@@ -73,10 +73,10 @@ def electorate(request: pytest.FixtureRequest) -> Electorate:
         tree = MemoryTree()
 
         async def open_store() -> Store:
-            return tree.session(timeout_s=1.0)
+            return tree.session(timeout_s=20.0)
 
     else:
-        settings = request.getfixturevalue("zookeeper_settings")(session_timeout_ms=1000)
+        settings = request.getfixturevalue("zookeeper_settings")(session_timeout_ms=20_000)
 
         async def open_store() -> Store:
             return ZooKeeperStore(settings)
@@ -317,7 +317,7 @@ async def test_new_leader_within_the_session_timeout_and_a_second(
     zookeeper_server: JavaZooKeeper, zookeeper_settings: Callable[..., ZooKeeperSettings]
 ) -> None:
     """After kill -9 of the leader another broker leads within that time."""
-    settings = zookeeper_settings(session_timeout_ms=2000)
+    settings = zookeeper_settings(session_timeout_ms=5_000)
     async with (
         asyncio.timeout(DEADLINE_S),
         ZooKeeperStore(settings) as store,

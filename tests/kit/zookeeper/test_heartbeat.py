@@ -83,7 +83,7 @@ async def test_few_requests_are_ahead_of_a_heartbeat(zookeeper_server: JavaZooKe
     when nobody waits for their answers any more.
     """
     with spying(zookeeper_server.port) as spy:
-        async with ZooKeeperStore(settings_of(spy, 8_000)) as store:
+        async with ZooKeeperStore(settings_of(spy, 20_000)) as store:
             spy.hold_answers(True)
             asked = [
                 asyncio.create_task(store.get_many([f"/missing/{n}" for n in range(16)]))

@@ -22,6 +22,8 @@ from loadmanager.kit.zookeeper.embedded.jute import boolean, buffer, integer, lo
 
 OPEN = acl_of([(31, "world", "anyone")])
 MB = 1 << 20
+SESSION_MS = 600_000
+"""Nobody sends pings here, however long an attack takes on a busy machine."""
 PROMPT_S = 20.0
 """Others are answered within this, also on a machine that stands still for some seconds."""
 
@@ -40,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
 @pytest.fixture
 def honest(server: StoreProcess) -> Iterator[WireClient]:
     """A client that is connected before, and is served during and after an attack."""
-    client = WireClient(server.port)
+    client = WireClient(server.port, timeout_ms=SESSION_MS)
     assert client.connect()
     before = client.session_id
     yield client
@@ -56,7 +58,7 @@ def honest(server: StoreProcess) -> Iterator[WireClient]:
 
 def connected(server: StoreProcess) -> WireClient:
     """A client with a session."""
-    client = WireClient(server.port)
+    client = WireClient(server.port, timeout_ms=SESSION_MS)
     assert client.connect()
     return client
 
@@ -165,9 +167,14 @@ def test_requests_that_never_end(server: StoreProcess) -> None:
     before = server.process.memory_info().rss
     with ExitStack() as stack:
         for _ in range(300):
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            # with a session: who has none is hung up on after a while
+            client = WireClient(server.port, timeout_ms=SESSION_MS)
+            stack.callback(client.drop)
+            assert client.connect()
             try:
-                sock.sendall(struct.pack(">i", FRAME_BYTES_MAX) + bytes(FRAME_BYTES_MAX - 1))
+                client.socket.sendall(
+                    struct.pack(">i", FRAME_BYTES_MAX) + bytes(FRAME_BYTES_MAX - 1)
+                )
             except ConnectionError:
                 continue
         assert server.word(b"ruok") == b"imok"
