@@ -26,6 +26,7 @@ from system.workload import client
 
 from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad
 from loadmanager.engine.load.reports import ResourceUsage
@@ -417,6 +418,29 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(link)  # the time and what is open, both
         await page.wait_text("As of", "aside")
         await page.wait_text("What had been decided about it", "aside")
+        assert not page.errors
+
+
+async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path) -> None:
+    """What `find --refused` and `status` say of the last hour; and what clients went through."""
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        first = served.broker_id(0)
+        lapse = MemberChange(ts=now - 9_000, broker=first, of=first, event="proven", took_ms=4_000)
+        lost = MemberChange(ts=now - 9_000, broker=first, of="b9:8080", event="left", how="lost")
+        turned_away = ClientStep(
+            ts=now - 8_000, broker=first, event="refused", what="producer", name="p", times=3,
+            client="10.0.0.9:1", address="10.0.0.9", topic=f"persistent://{FIRST}",
+            reason="no such topic", code="TopicNotFound",
+        )  # fmt: skip
+        await written(served, 0, lapse, lost, turned_away)
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text(f"for 4.0 s at most, {first} could not prove their", ".lately")
+        await page.wait_text("1 broker lost, 0 clients interrupted", "#moves")
+        await page.click("#throttled summary")
+        await page.wait_text("was refused by", "#throttled")
+        await page.wait_text("no such topic (TopicNotFound, 3 times)", "#throttled")
         assert not page.errors
 
 

@@ -16,7 +16,8 @@ import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
 import { absenceText, ordered, returnText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast } from "./state";
+import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
@@ -108,7 +109,8 @@ function status(now: Cluster): { text: string; level: string } {
   if (paused) {
     const about = ordered(paused);
     const since = paused.since ? `, since ${clock(paused.since)}` : "";
-    return { text: `Moves are paused until ${clock(paused.until)}${about && ` (${about})`}${since}.`, level: "warn" };
+    const text = `Moves ${then ? "were" : "are"} paused until ${clock(paused.until)}${about && ` (${about})`}${since}.`;
+    return { text, level: "warn" };
   }
   if (stale) {
     const text = `${plural(stale, "broker is", "brokers are")} late with the report.`;
@@ -168,7 +170,8 @@ function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
   const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < DAY_MS);
-  if (!lost.length && !lately.length) return null;
+  const [lapse] = useRecorded(unproven, "", !use(when));
+  if (!lost.length && !lately.length && !lapse) return null;
   const more = lost.length - LATELY_MAX;
   return (
     <ul class="lately" aria-label="What was lost lately">
@@ -178,6 +181,7 @@ function Lately(): JSX.Element | null {
           {duration(end - begin)}: no broker recorded anything.
         </li>
       ))}
+      {lapse && <li class="problem">{lapse}</li>}
       {lost.slice(0, LATELY_MAX).map((absence) => (
         <li key={absence.broker} class={(absence.placed ?? 0) < (absence.bundles ?? 0) ? "problem" : ""}>
           {returnText(absence)}.

@@ -1,6 +1,5 @@
 // The queue of moves, and how long each bundle paused.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
 import { cancelMove, pauseMoves, resumeMoves } from "./actions";
 import { useNames } from "./decisions";
 import { clock, duration, plural } from "./format";
@@ -8,6 +7,7 @@ import type { Move } from "../generated/openapi";
 import { Goals } from "./goals";
 import type { Today } from "./past";
 import { goals, moves, panel, todays } from "./state";
+import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Section } from "./section";
 import { clients, clientsMissing, clientsUnknown, shortBundle } from "./sentences";
@@ -32,29 +32,6 @@ function result(move: Move): string {
     typeof pause === "number" ? `unserved for ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : "moved",
   ];
   return parts.filter(Boolean).join(", ");
-}
-
-const SOON_MS = 1_000; // until the archive has what has just ended
-const AGAIN_MS = 60_000;
-
-// Asked for again when another move has ended.
-function useToday(ended: string): Today | null {
-  const [today, setToday] = useState<Today | null>(null);
-  useEffect(() => {
-    let over = false;
-    const look = async (): Promise<void> => {
-      const [answer] = await todays();
-      if (!over) setToday(answer ?? null);
-    };
-    const soon = window.setTimeout(look, SOON_MS);
-    const again = window.setInterval(look, AGAIN_MS);
-    return () => {
-      over = true;
-      clearTimeout(soon);
-      clearInterval(again);
-    };
-  }, [ended]);
-  return today;
 }
 
 // In the words of `loadmanager admin status`.
@@ -108,8 +85,8 @@ export function Moves(): JSX.Element {
   const then = use(when);
   const list = queue?.moves ?? [];
   const figures = pauses(list);
-  const today = useToday(list.find(({ endedAt }) => endedAt)?.id ?? "");
-  const interrupted = !then && today && today.moves + today.lost > 0 ? todayText(today) : "";
+  const [today] = useRecorded(todays, list.find(({ endedAt }) => endedAt)?.id ?? "", !then);
+  const interrupted = today && today.moves + today.lost > 0 ? todayText(today) : "";
   const about = queue
     ? [
         queue.running ? plural(queue.running, "move") + " under way" : "",

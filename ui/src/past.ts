@@ -18,6 +18,7 @@ import type {
   HoldingLimit,
   Move,
   Outcome,
+  PauseShown,
   Resource,
   ThrottledShown,
 } from "../generated/openapi";
@@ -46,6 +47,7 @@ export interface Past {
   decisions: DecisionShown[];
   moves: Move[];
   changes: ChangeShown[];
+  paused: PauseShown | null; // as far as it was ordered in the time of the lists
   throttled: ThrottledShown;
   notes: string[];
   missing: Record<string, string>;
@@ -283,7 +285,11 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const brokers = all
     .filter(({ kind, broker, ts, spanMs }) => kind === "broker_load" && !leftBy(came.parts, broker, ts - spanMs))
     .flatMap(brokerRows);
-  const decisions = decisionsOf(decided.parts);
+  const changes = ordersOf(changed.parts);
+  // What was said again later had been said until then.
+  const decisions = decisionsOf(
+    decided.parts.map((event) => (event.last > at ? { ...event, last: at, times: 1 } : event)),
+  );
   const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
   const gone = absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at);
@@ -295,7 +301,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
     heat: heatOf(heat.parts, last / COLUMNS),
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
-    changes: changed.parts.map(changeOf),
+    changes,
+    paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker))),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing },
@@ -344,7 +351,20 @@ export async function askDecision(id: string): Promise<DecisionShown[]> {
 // Who changed what before the brokers started: they remember only what came later.
 export async function askChanges(): Promise<ChangeShown[]> {
   const { parts } = await events(["kind=change"], `limit=${LISTED}`);
-  return parts.slice(0, LISTED).map(changeOf);
+  return ordersOf(parts).slice(0, LISTED);
+}
+
+// Without what brokers ask of each other: it follows from what was ordered.
+const ordersOf = (parts: ArchivedEvent[]): ChangeShown[] =>
+  parts.map(changeOf).filter(({ what }) => !what.includes(`${V1}/peers/`));
+
+function pausedAt(changes: ChangeShown[], at: number): PauseShown | null {
+  const last = changes.find(({ path }) => path === "/loadmanager/wishes/pause");
+  if (!last?.after) return null;
+  const untilMs = Number(/"untilMs":(\d+)/.exec(last.after)?.[1] ?? 0);
+  const note = /"note":"([^"\\]*)"/.exec(last.after)?.[1] ?? "";
+  if (untilMs <= at) return null;
+  return { until: untilMs, note, by: last.role || last.address, since: last.ts };
 }
 
 const changeOf = ({ ts, record }: ArchivedEvent): ChangeShown =>
@@ -388,6 +408,34 @@ export async function askToday(): Promise<Today> {
     today.sumMs += back * (figure(record, "clientsWaitedMeanMs") ?? longest);
   }
   return today;
+}
+
+// The brokers that could not prove their sessions since then, in the words of `admin status`
+// (`unproven_text` in cli/admin/downtimes.py); none: nothing was so.
+export async function askUnproven(since: number): Promise<string[]> {
+  const { parts } = await ask<ArchivedEvents>(`events?kind=member&since=${since}&limit=${MEMBERS}`);
+  const last = new Map<string, { until: number; took: number }>();
+  for (const { ts, record } of parts.flatMap((part) => part.events)) {
+    if (text(record, "event") !== "proven") continue;
+    const of = text(record, "of");
+    if ((last.get(of)?.until ?? 0) < ts) last.set(of, { until: ts, took: figure(record, "tookMs") ?? 0 });
+  }
+  if (!last.size) return [];
+  const all = [...last.values()];
+  const until = moment(Math.max(...all.map((it) => it.until)), true);
+  const longest = duration(Math.max(...all.map((it) => it.took)));
+  const names = [...last.keys()].sort();
+  const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
+  return [
+    `Until ${until}, for ${longest} at most, ${names.slice(0, NAMED).join(", ")}${more} could not prove ` +
+      "their sessions: the metadata store did not answer, or they stood still.",
+  ];
+}
+
+// Who was refused something since then, the last one first.
+export async function askRefused(since: number): Promise<ClientLine[]> {
+  const { parts } = await events(["kind=client.refused"], `since=${since}&limit=${LISTED}`);
+  return parts.map(({ last, record }) => ({ ts: last, bad: true, text: clientText(record) }));
 }
 
 export interface Mark {

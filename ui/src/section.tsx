@@ -15,7 +15,7 @@ interface Props {
 export function Section(props: Props): JSX.Element {
   const problem = use(problems)[props.id];
   return (
-    <section class={`part ${props.id}`} id={props.id} aria-labelledby={`${props.id}-title`}>
+    <section class={`part ${props.id} ${props.empty ? "bare" : ""}`} id={props.id} aria-labelledby={`${props.id}-title`}>
       <header>
         <h2 id={`${props.id}-title`}>{props.title}</h2>
         <span class="about">{props.about}</span>

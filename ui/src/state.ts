@@ -1,7 +1,7 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askPast, askToday } from "./past";
+import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askPast, askRefused, askToday, askUnproven } from "./past";
 import type { ClientLine, Down, Earlier, Mark, Past, Today } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -216,7 +216,7 @@ async function showPast(then: When): Promise<void> {
   cluster.set(clusterOf(cluster.value, then, past));
   heat.set(past.heat);
   decisions.set(past.decisions);
-  moves.set({ moves: past.moves, paused: null, running: 0, waiting: 0 });
+  moves.set({ moves: past.moves, paused: past.paused, running: 0, waiting: 0 });
   changes.set({ changes: past.changes, noAnswer: {}, notAsked: 0 });
   throttled.set(past.throttled);
   const missing = Object.entries(past.missing).map(([broker, why]) => `${broker}: ${why}`);
@@ -233,7 +233,7 @@ function clusterOf(now: Cluster, then: When, past: Past): Cluster {
     total: past.brokers.length + past.absent.filter(({ backAt }) => typeof backAt !== "number").length,
     expected: 0,
     headroom: null,
-    paused: null,
+    paused: past.paused,
     balancing: true,
     moves: { running: 0, waiting: 0 },
     leader: { ...now.leader, broker: past.leader ?? "" },
@@ -277,6 +277,8 @@ export const lastOfClient = (name: string, until: number | null): Promise<Client
   orNone(askClient(name, until, 1).then(({ lines }) => lines));
 export const earlierOf = (name: string | null, epoch: number): Promise<Earlier[]> =>
   orNone(askEarlier(name, epoch).then((earlier) => [earlier]));
+export const unproven = (): Promise<string[]> => orNone(askUnproven(Date.now() - HOUR_MS));
+export const refused = (): Promise<ClientLine[]> => orNone(askRefused(Date.now() - HOUR_MS));
 export const todays = (): Promise<Today[]> => orNone(askToday().then((today) => [today]));
 export const decisionOf = (id: string): Promise<Decision[]> => orNone(askDecision(id));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());

@@ -1,9 +1,11 @@
 // Limits that held somebody in the last ten seconds, and whom.
 import type { JSX } from "preact";
 import { useNames } from "./decisions";
-import { bytes, count, duration, messages, plural } from "./format";
+import { bytes, clock, count, duration, messages, plural } from "./format";
 import type { HoldingLimit as Limit } from "../generated/openapi";
-import { throttled } from "./state";
+import type { ClientLine } from "./past";
+import { useRecorded } from "./recorded";
+import { refused, throttled } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { when } from "./when";
@@ -49,6 +51,26 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
   );
 }
 
+const REFUSED_SHOWN = 10;
+
+function Refused({ lines }: { lines: ClientLine[] }): JSX.Element | null {
+  if (!lines.length) return null;
+  const more = lines.length - REFUSED_SHOWN;
+  return (
+    <details class="refused">
+      <summary>{plural(lines.length, "refusal")} in the last hour</summary>
+      <ul class="list small">
+        {lines.slice(0, REFUSED_SHOWN).map(({ ts, text }) => (
+          <li key={`${ts} ${text}`}>
+            {clock(ts)} {text}
+          </li>
+        ))}
+        {more > 0 && <li>and {count(more)} more: loadmanager admin find --refused</li>}
+      </ul>
+    </details>
+  );
+}
+
 export function Throttled(): JSX.Element {
   const all = use(throttled);
   const then = use(when);
@@ -62,6 +84,7 @@ export function Throttled(): JSX.Element {
   );
   const silent = Object.entries(all?.noAnswer ?? {});
   const about = rows.length ? plural(rows.length, "limit") : "";
+  const turnedAway = useRecorded(refused, "", !then);
   const nobody = all && !rows.length && !causes.length;
   return (
     <Section
@@ -71,7 +94,7 @@ export function Throttled(): JSX.Element {
       empty={
         !all
           ? "Waiting for the first answer."
-          : nobody && !silent.length
+          : nobody && !silent.length && !turnedAway.length
             ? then
               ? "No limit held anybody then."
               : `No limit held anybody in the last ten seconds${
@@ -81,6 +104,7 @@ export function Throttled(): JSX.Element {
       }
     >
       <div class="scroll" tabIndex={0} role="region" aria-label="Throttled">
+        <Refused lines={turnedAway} />
         <ul class="list limits">
           {rows.map(({ broker, limit }) => (
             <Row key={`${broker} ${limit.name}`} broker={name(broker)} limit={limit} />
