@@ -1,7 +1,6 @@
 // Who changed what: the changes that were allowed, the newest first.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { V1 } from "./api";
 import { useNames } from "./decisions";
 import { clock, moment, plural } from "./format";
 import type { ChangeShown as Change } from "../generated/openapi";
@@ -9,8 +8,6 @@ import { Section } from "./section";
 import { LISTED, archived, changes, cluster, copy, earlierChanges, isDaemon } from "./state";
 import { use } from "./store";
 import { DAY_MS, shownAt, when } from "./when";
-
-const PEERS = `${V1}/peers/`; // what brokers ask of each other
 
 function who(change: Change): string {
   const role = change.role || "nobody in particular";
@@ -82,7 +79,7 @@ export function Changes(): JSX.Element {
   const starts = Math.max(0, ...(now?.brokers ?? []).map(({ startedAt }) => startedAt ?? 0));
   const earlier = useEarlier(all !== null && !then && known, starts);
   const listed = new Set(later.map(keyOf));
-  const more = earlier.filter((it) => !listed.has(keyOf(it)) && !it.what.includes(PEERS));
+  const more = earlier.filter((it) => !listed.has(keyOf(it)));
   const rows = [...later, ...more].sort((a, b) => b.ts - a.ts).slice(0, LISTED);
   const silent = Object.entries(all?.noAnswer ?? {});
   return (

@@ -4,6 +4,8 @@ was refused.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import click
 
 from loadmanager.broker.ports.topics import ClientsFound
@@ -17,6 +19,7 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
@@ -24,6 +27,8 @@ from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
+WAITS_MAX = 3
+"""Topics with clients that wait, of which it is said who uses most of what they wait for."""
 REFUSED = f"{ClientStep.kind}.refused"
 STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
 
@@ -69,7 +74,10 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     ]
     headers = ("kind", "name", "client", "topic", "bundle", "broker", "since", "msg/s", "held by")
     shown: Shown = table(headers, rows) if rows else _last_of(admin, text)
-    notes = []
+    notes = list[str]()
+    waits = {each.topic: each.held_by for each in answer.clients if each.held_by}
+    for topic, causes in islice(waits.items(), WAITS_MAX):
+        notes += [each for each in greatest_users(admin, topic, causes) if each not in notes]
     if answer.total > len(rows):
         notes.append(f"and {answer.total - len(rows)} more: a longer text, or --limit")
     if not answer.all_searched:

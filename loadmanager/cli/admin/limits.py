@@ -21,6 +21,7 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
+from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.shapes import (
     Document,
     HeldSubscription,
@@ -176,6 +177,8 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
         f"subscription {name}: {_hold_text(state)}"
         for name, state in report["subscriptions"].items()
     ]
+    causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
+    lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
     return Output(raw, lines or "the topic has neither producers nor consumers")
 
 

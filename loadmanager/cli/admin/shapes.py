@@ -126,6 +126,7 @@ class SlowProducer(TypedDict):
     producer: str
     why: str
     heldSeconds: float
+    heldSecondsByCause: NotRequired[dict[str, float]]
 
 
 class HeldSubscription(TypedDict):
