@@ -184,8 +184,8 @@ def topics_busiest(admin: AdminClient, limit: int) -> Output:
         *("topic", "msg in/s", "msg out/s", "MiB/s", "producers", "consumers"),
         *("subscriptions", "stored MiB", "broker"),
     )
-    notes = [f"and {len(busiest) - limit} more"] if len(busiest) > limit else []
-    notes += unread_note([each for _, each in busiest])
+    notes = unread_note([each for _, each in busiest])
+    notes += [f"and {len(busiest) - limit} more"] if len(busiest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     shown: Shown = table(headers, rows) if rows else "no topic has traffic"
