@@ -100,7 +100,6 @@ def run_standalone(options: StandaloneOptions) -> int:
             f"{options.brokers}: choose --brokers 1"
         )
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
-    options = with_nic_speed(options, loaded.leaf(SamplerSettings))
     broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
     with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + STORE_S) as ending:
         return asyncio.run(_run_until_signalled(options, ending, as_json=as_json))
@@ -138,6 +137,8 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
     started_s = time.monotonic()
     with locked(options.data_dir, LOCK, "choose another --data-dir"):
         _require_free_ports(options)
+        sampling = KEYS.load(None, _settings(options, 0)).leaf(SamplerSettings)
+        options = with_nic_speed(options, sampling)
         store = local_store(
             options.zookeeper, port=options.zookeeper_port, data_dir=options.data_dir
         )

@@ -189,8 +189,8 @@ def _limits_that_held(throttled: ThrottledShown) -> str:
     where = ", ".join(sorted(throttled.brokers)[:3])
     waits = [limit.waited_lately_ms for limit in limits if limit.waited_lately_ms is not None]
     waited = f", who waited {span(sum(waits))} in all" if waits else ""
-    held = f"{count_of(len(limits), 'limit')} held somebody in the last ten seconds"
-    return f"{held}, on {where}{waited}"
+    how_many = f"{count_of(len(limits), 'limit')} held somebody in the last ten seconds"
+    return f"{how_many}, on {where}{waited}"
 
 
 @click.command(cls=AdminCommand)
