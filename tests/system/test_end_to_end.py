@@ -83,6 +83,7 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
                 "and goes on",
             )
             stop.set()
+            wait_for(lambda: all(item.ended.is_set() for item in work), "producers end")
             wait_for(
                 lambda: not any(item.missing() for item in work),
                 "all that was acknowledged arrives",
@@ -255,6 +256,7 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
                 "clients carry on",
             )
             stop.set()
+            wait_for(lambda: all(item.ended.is_set() for item in work), "producers end")
             wait_for(
                 lambda: not any(_unread(item) for item in work),
                 "what was sent after the move arrives",

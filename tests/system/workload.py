@@ -34,10 +34,13 @@ class TopicWork:
     got: list[int] = field(default_factory=list)
     """Numbers in the order of their first arrival."""
     errors: list[str] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set when the producer has sent its last message."""
 
     def produce(self, producer: pulsar.Producer, stop: threading.Event, pace_s: float) -> None:
         """Send numbered messages, one by one, each after the acknowledgement of the last."""
         number = 0
+        self.ended.clear()
         while not stop.is_set():
             began_s = time.monotonic()
             try:
@@ -47,6 +50,7 @@ class TopicWork:
                 self.errors.append(f"send {number}: {error}")
             number += 1
             stop.wait(pace_s)
+        self.ended.set()
 
     def consume(self, consumer: pulsar.Consumer, stop: threading.Event) -> None:
         """Receive and acknowledge until stopped."""
