@@ -14,6 +14,8 @@ from loadmanager.cli.changes import change_options
 from loadmanager.kit.errors import BadInputError
 
 HOUR_MS = 3_600_000
+MOVES = """moves that were: bundles that had another owner at one look at the archives than at the
+  look before; those that brokers took over from one that restarted are among them"""
 
 
 @click.command("what-if", cls=AdminCommand)
@@ -49,5 +51,6 @@ def what_if(
     lately = recorded_lately(admin, begin_ms, end_ms)
     price = price_in(lately.settings) if price is None else price
     answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest, present=lately.present)
-    shown = (*answer.shown(lately.title, price), LEGEND.splitlines(), *incomplete(lately.notes))
+    legend = LEGEND.splitlines() + ([] if lately.present else MOVES.splitlines())
+    shown = (*answer.shown(lately.title, price), legend, *incomplete(lately.notes))
     return Output(answer.document(price), shown, missing=lately.missing)
