@@ -203,6 +203,19 @@ def _leave(seed: int) -> DayOfLoad:
     return _with(day, *(DayEvent(BEGINS, Kind.DIES, name) for name in day.brokers[2:4]))
 
 
+def _grows(seed: int) -> DayOfLoad:
+    """Two bundles of three have no traffic at first; one after the other gets its own."""
+    day = _plain(seed)
+    rng = np.random.default_rng([seed, 7])
+    new = rng.permutation(len(day.bundles))[: 2 * len(day.bundles) // 3]
+    at = np.sort(rng.integers(1, MINUTES - 20, len(new)))
+    changes = [
+        Swing(minute=0, minutes=minute, factor=0.001, bundles=np.array([bundle]))
+        for bundle, minute in zip(new.tolist(), at.tolist(), strict=True)
+    ]
+    return replace(day, changes=tuple(changes))
+
+
 WORLDS: Mapping[str, Trial] = {
     "plain": Trial("10 brokers, 240 bundles", _plain),
     "idle 20 %": Trial("brokers use 20 % when idle", lambda seed: _plain(seed, idle=0.2)),
@@ -227,8 +240,13 @@ WORLDS: Mapping[str, Trial] = {
     "join many": Trial(
         "20 brokers × 115 equal bundles, one empty", _joins(20, 115, equal_bundles=True), True
     ),
+    "join 3+1 large": Trial("a fourth broker; 1,000 bundles each", _joins(4, 1_000), settles=True),
+    "join 297+3": Trial(
+        "3 more brokers of 300, 12,000 bundles", _joins(300, 40, newcomers=3), True
+    ),
     "one has all": Trial("3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=True),
     "tiny": Trial("3 brokers, 15 bundles", lambda seed: _plain(seed, 3, 5)),
+    "grows": Trial("a third of 240 bundles has traffic, then one more after the other", _grows),
     "leave": Trial("two of ten brokers die", _leave),
     "rolling": Trial("ten brokers restart one after the other", _rolling()),
 }
