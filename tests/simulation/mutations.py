@@ -351,7 +351,7 @@ MUTATIONS = (
             Edit(
                 "kit/tasks.py",
                 2,
-                "except LoadManagerError as error:",
+                "except on as error:",
                 "except OperationalError as error:",
             ),
         ),
