@@ -94,7 +94,7 @@ def test_clients_that_go_away_move_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_no_world_is_made_worse(seed: int) -> None:
-    """No broker is overloaded that would not be if nothing moved, and none that comes stays empty:
+    """No more work is left undone than if nothing moved, and no broker that comes stays empty:
     whatever the shape of the cluster, and whatever one sensor shows.
     """
     day = any_day(seed)
