@@ -39,6 +39,7 @@ DAY_MS = 86_400_000
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
 STOPPED = Reason("Stopped", "by an operator")
+UNCORDONED = Reason("Uncordoned", "the broker may have bundles again")
 
 log = get_logger("goals")
 
@@ -273,6 +274,9 @@ class TermGoals:
         for order in self._approved():
             if order.limits.until_ms is not None and self._now_ms() >= order.limits.until_ms:
                 await self.end_early(order, TIME_IS_UP, TIME_IS_UP.text)
+                continue
+            if order.empties and order.empties not in self.moves.cluster.wishes.cordons:
+                await self.end_early(order, UNCORDONED, UNCORDONED.text)
                 continue
             why = self._not_now(order)
             if why is not None and order.under_way:

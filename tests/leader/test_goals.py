@@ -24,7 +24,7 @@ from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_work import AT_ONCE, LATE_MS
-from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, TermGoals
+from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 
 COUNT = 16
 SPAN = 0x100000000 // COUNT
@@ -214,6 +214,19 @@ async def test_a_broker_whose_emptying_is_stopped_stays_cordoned() -> None:
         assert (shown.progress.arrived, shown.under_way) == (COUNT - len(scene.owned(1)), 0)
         await scene.led.operations.uncordon("b1:8080")
         assert scene.goals.goal(order.id).stays_cordoned is None
+
+
+async def test_an_order_to_empty_a_broker_ends_with_its_cordon() -> None:
+    """As a drain does: bundles would come back while others leave."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        await scene.goals.step()
+        await scene.led.operations.uncordon("b1:8080")
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        shown = await scene.run(order.id)
+        assert shown.ended == UNCORDONED
+        assert scene.owned(1)
 
 
 @pytest.mark.parametrize(
