@@ -28,7 +28,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
 WAITS_MAX = 3
-"""Topics with clients that wait, of which it is said who uses most of what they wait for."""
+"""For so many topics with clients that wait, it names who uses most of what they wait for."""
 REFUSED = f"{ClientStep.kind}.refused"
 STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
 
