@@ -393,11 +393,11 @@ export async function askToday(): Promise<Today> {
   const begins = parts.flatMap(({ recorded }) => recorded.slice(0, 1).map(({ begin }) => begin));
   // Where an archive has more than it may tell, those before the first one told are left out.
   const full = parts.filter((part) => part.events.length >= EVENTS_MAX);
-  const cut = full.map((part) => Math.min(...part.events.map(({ ts }) => ts)));
-  const since = Math.max(midnight, begins.length ? Math.min(...begins) : midnight, ...cut);
+  const allSince = Math.max(midnight, ...full.map((part) => Math.min(...part.events.map(({ ts }) => ts))));
+  const since = Math.max(allSince, begins.length ? Math.min(...begins) : allSince);
   const today = { since, moves: 0, lost: 0, clients: 0, back: 0, longestMs: 0, sumMs: 0 };
   for (const { kind, ts, record } of parts.flatMap((part) => part.events)) {
-    if (ts < since) continue;
+    if (ts < allSince) continue;
     const isMember = kind === "member";
     const done = !isMember && text(record, "state") === "done";
     today.moves += Number(done);
