@@ -69,8 +69,8 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
         leader = cluster.leader(0)
         victim, survivor = (index for index in range(3) if index != leader)
         client = pulsar.Client(
-            # The client takes the addresses of its URL in turn and doubles its pauses: with two dead
-            # brokers in three, it may ask the dead alone for minutes.
+            # The client takes the addresses of its URL in turn and doubles its pauses: if two of
+            # three brokers are dead, it may ask those alone for minutes.
             cluster.service_url(survivor),
             operation_timeout_seconds=120,
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
