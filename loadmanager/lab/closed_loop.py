@@ -28,6 +28,8 @@ from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, traffic
 from loadmanager.lab.measures import FLAP_MINUTES, Minute
 
 START_MS = 1_700_000_000_000
+UNMOVED_NOISE = 0.02
+"""Standard deviation of a sensor that does not follow its broker, as a fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,9 @@ class Sensors:
             if event.kind in (Kind.STICKS, Kind.STUCK_LOW):
                 low = 0.2 if event.kind is Kind.STUCK_LOW else shown[at]
                 shown[at] = self._stuck.setdefault(broker, low)
+            elif event.kind is Kind.UNMOVED:
+                low = self._stuck.setdefault(broker, 0.75 * shown[at])
+                shown[at] = low * (1 + UNMOVED_NOISE * float(self._noise.normal()))
             elif event.kind is Kind.DRIFTS:
                 shown[at] -= min(0.005 * (minute - event.minute), 0.4)
             else:

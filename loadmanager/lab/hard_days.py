@@ -28,7 +28,15 @@ from loadmanager.lab.measures import Minute
 
 MINUTES = 100
 EVENTS_FROM, EVENTS_TO = 20, 70
-LYING = (Kind.LIES, Kind.LOW, Kind.STUCK_LOW, Kind.STICKS, Kind.DRIFTS, Kind.UNTRUSTED)
+LYING = (
+    Kind.LIES,
+    Kind.LOW,
+    Kind.STUCK_LOW,
+    Kind.STICKS,
+    Kind.DRIFTS,
+    Kind.UNMOVED,
+    Kind.UNTRUSTED,
+)
 LASTS = 5
 """An overload of fewer minutes does not count."""
 SIZES = ((1.0,), (0.5, 1.0, 2.0), (1.0, 1.0, 10.0))

@@ -232,6 +232,7 @@ WORLDS: Mapping[str, Trial] = {
     "shows less": Trial("a sensor shows 30 points too little", _wrong(Kind.LOW)),
     "shows more": Trial("a sensor shows 40 points too much", _wrong(Kind.LIES)),
     "drifts": Trial("a sensor loses half a point a minute", _wrong(Kind.DRIFTS)),
+    "unmoved": Trial("a sensor shows 25 % less for ever, with noise", _wrong(Kind.UNMOVED)),
     "untrusted": Trial("a sensor says that it is not to be trusted", _wrong(Kind.UNTRUSTED)),
     "3 untrusted": Trial("the same, of 3 brokers", _wrong(Kind.UNTRUSTED, 3)),
     "join 3+1": Trial("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=True),
@@ -272,7 +273,15 @@ def any_day(seed: int) -> DayOfLoad:
         assert isinstance(day.carried, Pattern)
         base, of_each = day.carried.base, 1 / day.message_bytes
         day = replace(day, cost=of_each * (base * day.cost).sum() / (base * of_each).sum())
-    kinds = (None, Kind.LOW, Kind.STUCK_LOW, Kind.STICKS, Kind.DRIFTS, Kind.UNTRUSTED)
+    kinds = (
+        None,
+        Kind.LOW,
+        Kind.STUCK_LOW,
+        Kind.STICKS,
+        Kind.DRIFTS,
+        Kind.UNMOVED,
+        Kind.UNTRUSTED,
+    )
     wrong = kinds[int(rng.integers(len(kinds)))]
     liar = str(rng.choice(day.brokers))
     dip = Swing(

@@ -22,7 +22,8 @@ SEED = 7
 WRONG = {
     name: world
     for name, world in WORLDS.items()
-    if name in ("stuck low", "sticks", "shows less", "drifts", "untrusted", "3 untrusted")
+    if name
+    in ("stuck low", "sticks", "shows less", "drifts", "unmoved", "untrusted", "3 untrusted")
 }
 
 
@@ -74,6 +75,26 @@ def test_a_sensor_that_does_not_count_is_told_within_minutes(kind: Kind) -> None
         seen = told(loop)
     code = "SensorMistrusted" if kind is Kind.STUCK_LOW else "NoSensor"
     assert seen == [(day.events[0].broker, code)]
+
+
+def test_a_sensor_that_does_not_follow_is_told_within_minutes() -> None:
+    """One that shows less than there is, with noise, and never rises as bundles come. What it
+    taught is forgotten: its broker gets its share, and no other is mistrusted.
+    """
+    day = WORLDS["unmoved"].day(SEED)
+    liar = day.events[0].broker
+    loop = ClosedLoop(day, OURS)
+    used, doubts = [], set()
+    for minute in range(MINUTES):
+        came = loop.minute(minute)
+        used.append((float(came.usage[came.live.index(liar)]), float(came.usage.mean())))
+        doubts.update(told(loop))
+        if minute == BEGINS + 25:
+            assert told(loop) == [(liar, "SensorMistrusted")]
+    assert doubts == {(liar, "SensorMistrusted")}
+    assert max(usage - mean for usage, mean in used) < 0.3
+    its, all_of_them = np.mean(used[-30:], axis=0)
+    assert its < 1.25 * all_of_them
 
 
 def told(loop: ClosedLoop) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array
@@ -85,6 +86,19 @@ def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array) ->
     means = np.divide(surprised, carried, out=np.ones(COST_CLASSES), where=carried > 0)
     learned = costs.of_classes ** (1 - FADES) * means**LEARNED
     return np.clip(learned, 1 / COST_MAX, COST_MAX)
+
+
+def without(costs: BundleCosts, traffic: Traffic, brokers: NDArray[np.bool_]) -> Array:
+    """The costs of all classes without the cheapness that these brokers taught: as much of it as
+    they carry of a class. `brokers`: of those whose traffic it is.
+    """
+    theirs = traffic.bytes_s * np.repeat(brokers, traffic.counts)
+    of_all, of_them = (
+        np.bincount(traffic.cost_classes, bytes_s, COST_CLASSES)
+        for bytes_s in (traffic.bytes_s, theirs)
+    )
+    part = np.divide(of_them, of_all, out=np.zeros(COST_CLASSES), where=of_all > 0)
+    return np.where(costs.of_classes < 1, costs.of_classes ** (1 - part), costs.of_classes)
 
 
 def dearness(costs: BundleCosts, traffic: Traffic) -> Array:

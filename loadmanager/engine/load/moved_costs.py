@@ -8,7 +8,7 @@ tell, and by the usual error of the broker's usage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,6 +89,18 @@ def _counted(reports: int, *, there: bool) -> int:
     return WATCHED + 1 if reports else 0
 
 
+def first_reports(before: Moved, after: Moved) -> Iterator[tuple[str, str, int]]:
+    """Bundle, broker, and 1 or -1: the broker has just reported for the first time that it has a
+    bundle that came, or no longer has one that left.
+    """
+    for bundle, move in after.items():
+        was = before[bundle]
+        if move.left == 1 and was.left == 0:
+            yield bundle, move.source, -1
+        if move.came == 1 and was.came == 0:
+            yield bundle, move.destination, 1
+
+
 @dataclass(frozen=True, slots=True)
 class Surprises:
     """What brokers show more than the model expects: `[broker]`."""
@@ -113,6 +125,16 @@ class Attribution:
     """The part of it that is due to bundles that left: `[broker]`."""
     lost: NDArray[np.bool_]
     """Brokers that lost bundles a moment ago: `[broker]`."""
+    by_sources: Array
+    """What bundles add to each broker beyond what was expected of them, by their sources:
+    `[broker]`.
+    """
+
+
+def no_attribution(moved: Moved, differs: float, lost: NDArray[np.bool_]) -> Attribution:
+    """Nothing is explained by bundles that moved."""
+    none = np.zeros(len(lost))
+    return Attribution(moved, differs, none, none, lost, none)
 
 
 def attribute(
@@ -139,17 +161,19 @@ def attribute(
             if tells[row] and reports > SETTLES and (expected := adds(bundle, row)) > USED_LEAST:
                 sides.append((bundle, row, sign, expected))
     if not sides:
-        return Attribution(moved, differs, np.zeros(len(surprise)), np.zeros(len(surprise)), lost)
+        return no_attribution(moved, differs, lost)
     rows = [row for _, row, _, _ in sides]
     squares = np.bincount(rows, [each**2 for *_, each in sides], len(surprise))
     gone = np.bincount(rows, [each**2 * (sign < 0) for _, _, sign, each in sides], len(surprise))
     noise = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST) ** 2
     part = differs**2 * squares / (differs**2 * squares + noise)
-    after = dict(moved)
+    after, by_sources = dict(moved), np.zeros(len(surprise))
     for bundle, row, sign, expected in sides:
         due = sign * part[row] * surprise[row] * expected**2 / squares[row]
         step = min(max(1 + due / expected, 1 / STEP_MAX), STEP_MAX)
         times = min(max(after[bundle].times * step, 1 / TIMES_MAX), TIMES_MAX)
+        if sign < 0 and (to := row_of.get(moved[bundle].destination)) is not None:
+            by_sources[to] += (step - 1) * adds(bundle, to)
         after[bundle] = after[bundle]._replace(times=round(float(times), 4))
     at = np.flatnonzero(squares)
     shown = np.clip((surprise[at] ** 2 - noise[at]) / squares[at], 0, DIFFERS_MAX**2)
@@ -157,7 +181,7 @@ def attribute(
     square = differs**2 + DIFFERS_GAIN * float((weight * (shown - differs**2)).sum())
     differs = min(max(square, DIFFERS_MIN**2), DIFFERS_MAX**2) ** 0.5
     of_left = np.divide(part * gone, squares, out=np.zeros_like(part), where=squares > 0)
-    return Attribution(after, round(differs, 6), part, of_left, lost)
+    return Attribution(after, round(differs, 6), part, of_left, lost, by_sources)
 
 
 def sane(moved: Moved) -> Moved:

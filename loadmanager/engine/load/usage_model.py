@@ -21,13 +21,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmanager.engine.load import class_costs, moved_costs
+from loadmanager.engine.load import class_costs, follows, moved_costs
 from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
 from loadmanager.engine.load.headroom import Headroom, headroom
-from loadmanager.engine.load.moved_costs import Attribution, MovedBundle, Surprises
+from loadmanager.engine.load.moved_costs import MovedBundle, Surprises
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.load.usage import Weights
 
@@ -39,12 +39,15 @@ is idle; the others count bytes.
 FULL = 0.98
 """A sensor that shows more than this shows at least so much."""
 
-UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT, BESIDE = range(11)
+UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT = range(10)
+USUAL, CAME, CAME_SQUARES, USUAL_BYTES, CAME_BYTES, STILL, BESIDE = range(LIMIT + 1, LIMIT + 8)
 FIGURES = BESIDE + 3
 """What is remembered of a broker. `TRAFFIC` and `SHOWN`: traffic / limit and the sensor in the last
 report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in the first of them.
-`LIMIT`: its CPU when it last said it. `BESIDE`: what is used of the other three resources beside
-traffic.
+`LIMIT`: its CPU when it last said it. `USUAL`, `USUAL_BYTES`: its sensor and its bytes/s, smoothed.
+`CAME`, `CAME_BYTES`: the usage and the bytes/s that were expected of bundles that came; `STILL`:
+reports in a row that did not follow them. `BESIDE`: what is used of the other three resources
+beside traffic.
 """
 DIGITS = 6
 REPORTS_MAX, ACQUAINTED = 20, 8
@@ -238,6 +241,7 @@ class _Fit:
         self.sensed = self.limits[CPU] > 0
         self.counts_cpu = bool(usages[CPU].any())
         self.state = self._remembered()
+        self.doubted = self.state[DOUBT] >= MISTRUSTED
         self.limits[CPU] = np.where(self.sensed, self.limits[CPU], np.nan_to_num(self.state[LIMIT]))
         limits = self.limits[CPU][self.limits[CPU] > 0]
         mean = limits.mean() if len(limits) else 100.0
@@ -251,13 +255,8 @@ class _Fit:
         self.level = before.level or self.total
         below = self.level >= 1 and self.total < DIP * self.level
         self.dip = self.total / self.level if below else None
-        self.moves = Attribution(
-            self._moved(),
-            before.differs,
-            np.zeros(len(usages[CPU])),
-            np.zeros(len(usages[CPU])),
-            np.zeros(len(usages[CPU]), np.bool_),
-        )
+        lost = np.zeros(len(usages[CPU]), np.bool_)
+        self.moves = moved_costs.no_attribution(self._moved(), before.differs, lost)
         self.costs = self._costs(class_costs.in_columns(before.costs))
 
     def _moved(self) -> moved_costs.Moved:
@@ -319,9 +318,11 @@ class _Fit:
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = _cost(learned)
+            self._add_up(cost, dearness)
             self._learn_moves(cost, traffic, settled, _idle(learned))
             self._learn_each(cost, traffic, settled, _idle(learned))
             self._learn_classes(rows, last, cost, settled, _idle(learned))
+            self._forget(rows, last)
         if learning:
             if len(rows):
                 level += DIP_GAIN * (self.total - level)
@@ -422,6 +423,30 @@ class _Fit:
         bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
         return bounded, (1 - low / high) ** 2 * (1 - idle / busy) ** 2
 
+    def _add_up(self, cost: float, dearness: Array) -> None:
+        """The bundles that came or left since the last reports, and what the sensors rose by."""
+        state, row_of = self.state, self.columns.row_of
+        fades = np.where(self.doubted, follows.FADES_DOUBTED, follows.FADES) * self.new
+        state[[CAME, CAME_BYTES]] *= 1 - fades
+        state[CAME_SQUARES] *= (1 - fades) ** 2
+        for bundle, broker, sign in moved_costs.first_reports(self.before.moved, self.moves.moved):
+            if (row := row_of.get(broker)) is not None:
+                bytes_s = self.averages.quick_of(bundle)
+                uses = cost * bytes_s * self.costs.of_bundle(bundle) / self.limit[row]
+                state[[CAME, CAME_BYTES, CAME_SQUARES], row] += sign * uses, sign * bytes_s, uses**2
+        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
+            state[usual] += np.where(self.first, 1.0, fades) * (now - state[usual])
+        by_clients = self.bytes_s - state[USUAL_BYTES] - state[CAME_BYTES]
+        changes = follows.Changes(
+            rose=self.shown - state[USUAL],
+            came=state[CAME],
+            clients=cost * dearness / self.limit * by_clients,
+            deviation=max(self.moves.differs, follows.DIFFER_LEAST) * np.sqrt(state[CAME_SQUARES]),
+        )
+        still = follows.reports_still(state[STILL], changes, self.doubted)
+        judged = self.new & self.sensed & self.counts_cpu & (self.shown < self.full)
+        state[STILL] = np.where(judged, still, state[STILL])
+
     def _learn_moves(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What bundles cost that moved a moment ago."""
         surprise = self.shown - self._expected(cost, idle, traffic)
@@ -437,6 +462,7 @@ class _Fit:
         self.moves = moved_costs.attribute(
             moves.moved, moves.differs, self.columns.row_of, adds, surprises
         )
+        self.state[CAME] += self.moves.by_sources
         self.costs = self._costs(self.costs.of_classes)
 
     def _learn_each(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
@@ -487,7 +513,7 @@ class _Fit:
         count = int((wrong & could).sum())
         if count < 2 or 3 * count <= 2 * int(could.sum()):
             return True
-        self.state[DOUBT] = np.where(self.state[SAME] < STUCK_REPORTS, 0.0, self.state[DOUBT])
+        self.state[[DOUBT, STILL]] *= self.state[SAME] >= STUCK_REPORTS
         return False
 
     def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
@@ -498,6 +524,7 @@ class _Fit:
         state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
         stuck = state[SAME] >= STUCK_REPORTS
         stuck &= doubted | (cost * np.abs(traffic - state[SINCE]) > STUCK_CHANGE)
+        stuck |= (state[STILL] >= follows.REPORTS) | (doubted & (state[STILL] > 0))
         contradicts = (low & (settled > 0.5)) | stuck
         more = np.where(contradicts, state[DOUBT] + 1, np.maximum(state[DOUBT] - 1, 0))
         more = np.where(stuck | (~doubted & (more >= DOUBTS_MAX)), TRUSTED_AGAIN, more)
@@ -519,6 +546,24 @@ class _Fit:
             used = np.maximum(shown - idle, 0.0)[rows]
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
             self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
+
+    def _forget(self, rows: Rows, last: Traffic) -> None:
+        """What sensors have taught that are not believed from now on: that something is cheap; and
+        what came before, so that they may show from now on that they follow.
+        """
+        liars = (self.state[DOUBT] >= MISTRUSTED) & ~self.doubted
+        if not liars[rows].any():
+            return
+        self.state[[CAME, CAME_BYTES, CAME_SQUARES]] *= ~liars
+        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
+            self.state[usual] = np.where(liars, now, self.state[usual])
+        names = {self.columns.names[row] for row in np.flatnonzero(liars).tolist()}
+        moved = {
+            bundle: move._replace(times=max(move.times, 1.0)) if move.destination in names else move
+            for bundle, move in self.moves.moved.items()
+        }
+        self.moves = replace(self.moves, moved=moved)
+        self.costs = self._costs(class_costs.without(self.costs, last, liars[rows]))
 
     def _model(self, learned: Learned, dearness: Array, level: float) -> UsageModel:
         state, columns = self.state, self.columns
@@ -605,6 +650,8 @@ class _Fit:
                 if (left := int(self.state[DOUBT, row] - MISTRUSTED)) < TRUSTED_AGAIN - MISTRUSTED:
                     text = f"{shows}, which fits its traffic again; it counts after {left} more"
                     text += f" such reports; {model}"
+                elif self.state[STILL, row] > 0:
+                    text = f"{shows}, and did not rise as bundles came; {model}"
                 else:
                     text = f"{shows}, but {model}"
                 yield Doubt(self.columns.names[row], "SensorMistrusted", text)

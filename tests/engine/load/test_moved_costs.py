@@ -98,6 +98,30 @@ def test_only_reports_after_the_move_tell() -> None:
         assert came.lost.tolist() == [True, False, False]
 
 
+def test_the_first_reports_after_a_move_are_told() -> None:
+    """Once for the source, which no longer has the bundle, and once for the destination."""
+    before = ordered({}, [("x", "a", "b")])
+    both = {"a": {"x"}, "b": set[str]()}
+    waits = reported(before, both)
+    left = reported(waits, {"a": set(), "b": set()})
+    there = reported(left, {"a": set(), "b": {"x"}})
+    later = reported(there, {"a": set(), "b": {"x"}})
+    pairs = ((before, waits), (waits, left), (left, there), (there, later))
+    first = [list(moved_costs.first_reports(*pair)) for pair in pairs]
+    assert first == [[], [("x", "a", -1)], [("x", "b", 1)], []]
+
+
+def test_a_source_tells_what_its_bundle_adds_elsewhere() -> None:
+    """It missed less than was expected of the bundle: so does the destination get less."""
+    moved = ordered({}, [("x", "a", "b")])
+    for _ in range(SETTLES + 1):
+        moved = reported(moved, {"a": set(), "b": {"x"}})
+    surprises = Surprises(np.array([0.04, 0.0, 0.0]), np.full(3, 0.03), EACH)
+    came = attribute(moved, 1.0, ROWS, partial(_adds, EXPECTED), surprises)
+    assert -EXPECTED < came.by_sources[1] < -EXPECTED / 4
+    assert came.by_sources[[0, 2]].tolist() == [0, 0]
+
+
 def test_what_is_remembered_is_bounded() -> None:
     """The bundles that moved last; those that cost what others do are forgotten."""
     moves = [(f"x{number}", "a", "b") for number in range(MOVED_MAX + 50)]

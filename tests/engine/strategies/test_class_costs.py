@@ -89,6 +89,17 @@ def test_what_was_learned_fades() -> None:
     assert (faded > 1.98).all()
 
 
+def test_what_a_liar_taught_can_be_forgotten() -> None:
+    """As much of a class's cheapness as it carries of the class; dear classes stay dear."""
+    here = Traffic(np.array([3.0, 1.0, 1.0, 1.0]), np.array([0, 1, 0, 2]), np.array([2, 2]))
+    costs = np.ones(COST_CLASSES)
+    costs[:3] = 0.5, 0.25, 3.0
+    after = class_costs.without(BundleCosts(costs), here, np.array([True, False]))
+    assert after[:3] == pytest.approx([0.5 ** (1 / 4), 1.0, 3.0])
+    after = class_costs.without(BundleCosts(costs), here, np.array([False, True]))
+    assert after[:3] == pytest.approx([0.5 ** (3 / 4), 0.25, 3.0])
+
+
 def test_the_memory_is_small_and_may_be_damaged() -> None:
     """Only what differs from the mean is kept; impossible classes and costs are passed over."""
     rng = random.Random(1)
