@@ -113,6 +113,16 @@ def test_clients_that_go_away_move_nothing() -> None:
     assert moves <= 1.3 * without + 3
 
 
+def test_tenants_that_go_away_for_minutes_move_next_to_nothing() -> None:
+    """Neither while they are away, nor when they are back; brokers have enough room meanwhile."""
+    moves = {"away": 0, "not away": 0}
+    for seed in (30, 31, 33):
+        stall = replace(WORLDS["stall"].day(seed), minutes=92)
+        for name, day in (("away", stall), ("not away", replace(stall, changes=()))):
+            moves[name] += sum(minute.moves for minute in run(day, OURS)[80:])
+    assert moves["away"] <= moves["not away"] + 5
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_no_world_is_made_worse(seed: int) -> None:
     """No more work is left undone than if nothing moved, and no broker that comes stays empty:

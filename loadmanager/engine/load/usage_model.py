@@ -185,6 +185,8 @@ class UsageModel:
     doubts: tuple[Doubt, ...]
     dip: float | None
     """The part of their usual traffic that the clients make, if they are away."""
+    part_of_usual: float
+    """The same, whether they are away or not."""
 
     def work(self, traffic: Traffic) -> Array:
         """Traffic as each resource counts it, in bytes/s of mean cost: `[resource, bundle]`."""
@@ -613,6 +615,7 @@ class _Fit:
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             dip=self.dip,
+            part_of_usual=self.total / self.level if self.level >= 1 else 1.0,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:

@@ -23,11 +23,12 @@ import numpy as np
 
 from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned
+from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned, UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
     MOVES_MAX,
+    OVERLOAD,
     BestMove,
     ModelledBrokers,
     MoveSearch,
@@ -35,6 +36,12 @@ from loadmanager.engine.strategies.shedding.evening import (
 from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
+from loadmanager.kit.units import MINUTE_MS
+
+AWAY, BACK, BACK_MS = 0.85, 1.1, 10 * MINUTE_MS
+"""Below this part of the usual traffic, some of the clients are away; above the other one, so long
+after that at most, they are back, and have yet to become the usual ones.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +68,18 @@ class BalancedMemory:
     """Bundle → the broker that it left, until that broker's report shows it."""
     far: Mapping[str, int] = field(default_factory=dict)
     """brokerId → the time (ms) since which it is far off, and brought near."""
+    away_ms: int = 0
+    """When some of the clients were away last."""
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
     model = usage_model.fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
-    if model.dip is not None:
-        away = f"the clients send {model.dip:.0%} of their usual traffic: these figures say nothing"
-        remembered = BalancedMemory(model.learned, memory.leaving, memory.far)
-        return Shed((), (Skip("cluster", "TrafficDip", away), *doubts), remembered)
+    away = model.part_of_usual < AWAY
+    away_ms = snapshot.now_ms if away else memory.away_ms
+    if text := _waits(snapshot, model, away_ms):
+        remembered = BalancedMemory(model.learned, memory.leaving, memory.far, away_ms)
+        return Shed((), (Skip("cluster", "TrafficDip", text), *doubts), remembered)
     cluster = ModelledBrokers(
         snapshot,
         model,
@@ -87,8 +97,24 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     return Shed(
         tuple(unloads),
         tuple(skipped),
-        BalancedMemory(model.learned.and_ordered(orders), cluster.leaving, far),
+        BalancedMemory(model.learned.and_ordered(orders), cluster.leaving, far, away_ms),
     )
+
+
+def _waits(snapshot: ClusterSnapshot, model: UsageModel, away_ms: int) -> str | None:
+    """Why nothing moves: clients are away, or just back, so that the figures are those of a moment.
+    A part of them that is away is no reason to leave a broker overloaded.
+    """
+    sends = f"the clients send {model.part_of_usual:.0%} of their usual traffic"
+    if model.dip is not None:
+        return f"{sends}: these figures say nothing"
+    if float(model.usage(snapshot.columns.throughputs).max(initial=0.0)) > OVERLOAD:
+        return None
+    if model.part_of_usual < AWAY:
+        return f"{sends}: some of them are away, and may come back"
+    if model.part_of_usual > BACK and snapshot.now_ms - away_ms < BACK_MS:
+        return f"{sends}: those that were away have just come back"
+    return None
 
 
 def _moves(
