@@ -183,10 +183,13 @@ class UsageModel:
     carried: Array
     """What the brokers carry as each resource counts it, in bytes/s of mean cost."""
     doubts: tuple[Doubt, ...]
-    dip: float | None
-    """The part of their usual traffic that the clients make, if they are away."""
     part_of_usual: float
-    """The same, whether they are away or not."""
+    """The part of their usual traffic that the clients make."""
+
+    @property
+    def dip(self) -> float | None:
+        """The same, if the clients are away."""
+        return self.part_of_usual if self.part_of_usual < DIP else None
 
     def work(self, traffic: Traffic) -> Array:
         """Traffic as each resource counts it, in bytes/s of mean cost: `[resource, bundle]`."""
@@ -255,8 +258,8 @@ class _Fit:
         self.bytes_s = columns.throughputs
         self.total = float(self.bytes_s.sum())
         self.level = before.level or self.total
-        below = self.level >= 1 and self.total < DIP * self.level
-        self.dip = self.total / self.level if below else None
+        self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
+        self.away = self.part_of_usual < DIP
         lost = np.zeros(len(usages[CPU]), np.bool_)
         self.moves = moved_costs.no_attribution(self._moved(), before.differs, lost)
         self.costs = self._costs(class_costs.in_columns(before.costs))
@@ -266,7 +269,7 @@ class _Fit:
         nothing, and are not counted.
         """
         moved = self.before.moved
-        if not moved or not self.new.any() or self.dip is not None:
+        if not moved or not self.new.any() or self.away:
             return moved
         watched: dict[str, list[str]] = {}
         for bundle, move in moved.items():
@@ -316,7 +319,7 @@ class _Fit:
         dearness[rows] = class_costs.dearness(self.costs, last)
         traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
-        if learning and self.dip is None:
+        if learning and not self.away:
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = _cost(learned)
@@ -614,8 +617,7 @@ class _Fit:
             costs=self.costs,
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
-            dip=self.dip,
-            part_of_usual=self.total / self.level if self.level >= 1 else 1.0,
+            part_of_usual=self.part_of_usual,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:
