@@ -175,11 +175,7 @@ class Draining:
             drain.next_s = self.moves.term.clock.monotonic_s() + AFTER_FAILURE_S * bool(stay)
             return
         if made is not None:
-            spread, farthest = made.curve[0].spread, made.curve[0].farthest
-            looked_at = replace(
-                order.progress, spread=round(spread, 4), farthest=round(farthest, 4)
-            )
-            order = replace(order, progress=looked_at)
+            order = replace(order, progress=order.progress.at(made.curve[0]))
         try:
             queued = await self.goals.work.order_moves(order, moves, Author.DRAIN, made)
         except LoadManagerError as error:  # what is only counted does not keep a broker from going

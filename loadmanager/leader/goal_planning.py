@@ -7,6 +7,7 @@ import contextlib
 import difflib
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -22,12 +23,14 @@ from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundErro
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import in_pieces
+from loadmanager.leader.goal_bars import Bar, bar_of
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 
 NAMED_MAX = 8
 """Names that are there, in the text that refuses another one."""
 COMPARED_MAX = 1_000
+NOTHING_REFUSED: Mapping[str, Reason] = MappingProxyType({})
 
 
 async def nothing_to_read() -> None:
@@ -51,9 +54,10 @@ class GoalPlanning:
         leaving: Mapping[str, str] | None = None,
         *,
         at_once: bool = False,
+        patient: bool = False,
     ) -> GoalPlan:
         """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
-        does not wait until another plan is made.
+        does not wait until another plan is made. `patient`: see `planner.planning`.
 
         Raises `NotFoundError` for a broker that does not report.
         """
@@ -69,7 +73,13 @@ class GoalPlanning:
             before = usage.learned
             learned = remembered if remembered.brokers else before
             pieces = planner.planning(
-                snapshot, settings, goal, limits, learned=learned, leaving=leaving
+                snapshot,
+                settings,
+                goal,
+                limits,
+                learned=learned,
+                leaving=leaving,
+                patient=patient,
             )
             try:
                 made = await in_pieces(pieces)
@@ -81,6 +91,21 @@ class GoalPlanning:
             if not remembered.brokers and usage.learned is before:
                 usage.learned = made.learned
             return made
+
+    async def barred(
+        self,
+        goal: Goal,
+        limits: PlanLimits,
+        leaving: Mapping[str, str] | None = None,
+        refused: Mapping[str, Reason] = NOTHING_REFUSED,
+    ) -> tuple[GoalPlan, Bar] | None:
+        """The plan that can be made later, and what bars it now; None if waiting would not help.
+        `refused`: bundle → why a guard kept it a moment ago.
+        """
+        made = await self.plan(goal, limits, leaving, patient=True)
+        grace_ms = self.load_manager.strategies.value.grace_period_minutes * 60_000
+        bar = bar_of(self.snapshot(goal), made, grace_ms, refused)
+        return None if bar is None else (made, bar)
 
     def snapshot(self, goal: Goal) -> ClusterSnapshot:
         """The cluster now. What must leave a broker leaves it also if it came a moment ago."""

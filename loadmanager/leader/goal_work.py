@@ -18,15 +18,16 @@ from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.moves.queue import BY_OPERATOR
-from loadmanager.engine.plans.goals import MOVES_MAX, Emptied
+from loadmanager.engine.plans.goals import MOVES_MAX, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, OrderedMove, Progress
-from loadmanager.engine.plans.planner import LIMITS, GoalPlan
+from loadmanager.engine.plans.planner import LIMITS, NOTHING_HELPS, GoalPlan, Point
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
+from loadmanager.leader.goal_bars import PASSING, Bar, GoalWait
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.pauses import waited_ms
 
@@ -68,6 +69,10 @@ class OrderWork:
     """Why moves failed since one arrived."""
     refused: dict[str, str] = field(default_factory=dict)
     """Bundle → why it is not moved any more for this order."""
+    waiting: GoalWait = field(init=False, default_factory=GoalWait)
+
+    curve: tuple[Point, ...] = field(init=False, default=())
+    """What the first moves of the last batch come to, by the model."""
 
     def take(self, batch: list[Move]) -> None:
         """The batch has ended. Bundles whose moves could not begin (they waited too long, their
@@ -117,23 +122,26 @@ class GoalWork:
         work = self.work_of(order.id)
         if work.batch is None:
             return await self._look_for_moves(order, work)
-        if any(not move.ended for move in work.batch):
+        progress, left = self.so_far(order)
+        if left:
             return None
-        batch = {move.bundle: move for move in work.batch}
-        progress = order.progress
-        for ordered in order.under_way:
-            move = batch.get(ordered.bundle)
-            if move is None:  # the queue did not take it
-                progress = replace(progress, ordered=progress.ordered - 1)
-                continue
-            done = move.state is MoveState.DONE
-            progress = _ended(progress, arrived=done)
-            if _has_moved(move):
-                progress = progress.and_moved(ordered, _client_seconds(ordered, move))
         order = replace(order, progress=progress, under_way=())
         await self.store(order)
-        work.take(list(batch.values()))
+        work.take(work.batch)
         return order
+
+    def so_far(self, order: GoalOrder) -> tuple[Progress, int]:
+        """The progress with what has ended of the last moves, and how many are under way. It is
+        stored when all have ended: until then, another leader would look where their bundles are.
+        """
+        work = self.works.get(order.id)
+        if work is None or work.batch is None or not order.under_way:
+            return order.progress, len(order.under_way)
+        progress, left = _counted(order, work.batch)
+        arrived = progress.arrived - order.progress.arrived
+        if arrived < len(work.curve):
+            progress = progress.at(work.curve[arrived])
+        return progress, left
 
     async def _look_for_moves(self, order: GoalOrder, work: OrderWork) -> GoalOrder | None:
         """Where the bundles are whose moves an earlier leader ordered."""
@@ -174,9 +182,16 @@ class GoalWork:
 
     # The next moves
 
+    def bar_of(self, order: GoalOrder) -> Reason | None:
+        """What an order waits for, until it is time to look again."""
+        work = self.works.get(order.id)
+        now_ms = self.planning.moves.term.clock.now_ms()
+        return None if work is None else work.waiting.why(now_ms)
+
     async def go_on(self, order: GoalOrder) -> None:
-        """Order the next moves, or end the order."""
+        """Order the next moves, or wait, or end the order."""
         work = self.work_of(order.id)
+        work.waiting.end()
         if len(work.failures) >= FAILURES_MAX:
             text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self.end(order, Reason("MovesFail", text))
@@ -201,23 +216,37 @@ class GoalWork:
         left = self.planning.within(order.limits, order.progress)
         beyond = _beyond_promise(order)
         some = min(max(AT_ONCE, math.ceil(order.promise.moves / LOOKS)), AT_ONCE_MAX, beyond)
-        within = replace(
-            left, moves=min(left.moves, some), stay=(*order.limits.stay, *work.refused)
-        )
+        stay = (*order.limits.stay, *work.refused)
+        ever = replace(left, moves=min(left.moves, some), stay=stay)
         try:
-            made = await self.planning.plan(order.goal, within, work.left)
+            now = replace(ever, stay=(*stay, *work.waiting.refused))
+            made = await self.planning.plan(order.goal, now, work.left)
+            bar = None if made.moves else await self._bar(order.goal, work, made, ever)
         except NotFoundError as error:
             await self.end(order, Reason("BrokerIsGone", str(error)))
             return
-        spread, farthest = made.curve[0].spread, made.curve[0].farthest
-        progress = replace(order.progress, spread=round(spread, 4), farthest=round(farthest, 4))
-        order = replace(order, progress=progress)
+        looked_at = replace(order, progress=order.progress.at(made.curve[0]))
         if made.moves:
-            await self._queue(order, work, made)
+            await self._queue(looked_at, work, made)
         elif made.reached and (why := await self.planning.not_reported(order.goal)):
             self.waits[order.id] = why
+        elif bar is not None:
+            work.waiting.bar, self.waits[order.id] = bar, bar.why
+            if looked_at != order:
+                await self.store(looked_at)
         else:
-            await self.end(order, self._why_ended(order, work, made, beyond))
+            await self.end(looked_at, self._why_ended(order, work, made, beyond))
+
+    async def _bar(
+        self, goal: Goal, work: OrderWork, made: GoalPlan, limits: PlanLimits
+    ) -> Bar | None:
+        """What bars every move that would help, if that passes."""
+        if made.ends.code != NOTHING_HELPS.code:
+            return None
+        barred = await self.planning.barred(goal, limits, work.left, work.waiting.refused)
+        if barred is not None:
+            return barred[1]
+        return work.waiting.for_arrivals(self.planning.snapshot(goal), goal)
 
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
         if made.ends == LIMITS and beyond <= 0:
@@ -238,7 +267,11 @@ class GoalWork:
         settings = planning.load_manager.strategies.value
         moves, skips = cycle.admitted(planning.snapshot(order.goal), settings, named)
         if skips:
-            work.refused.update((skip.what, skip.reason) for skip in skips)
+            for skip in skips:
+                if skip.code in PASSING:
+                    work.waiting.refused[skip.what] = Reason(skip.code, skip.text)
+                else:
+                    work.refused[skip.what] = skip.reason
             planning.load_manager.record_plan(Plan("Goal", skipped=skips))
         if not moves:
             return  # without these bundles, the next plan is another one
@@ -260,8 +293,12 @@ class GoalWork:
         ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
         under_way = self._with_costs(moves, made)
         await self.store(replace(order, progress=ordered, under_way=under_way))
-        batch = self.work_of(order.id).batch = self.planning.moves.decide(moves, author)
-        return batch
+        work = self.work_of(order.id)
+        work.batch, work.waiting.arriving = self.planning.moves.decide(moves, author), None
+        planned = () if made is None else made.moves[: len(moves)]
+        as_planned = [move.bundle for move in moves] == [move.bundle for move in planned]
+        work.curve = made.curve if made is not None and as_planned else ()
+        return work.batch
 
     def _with_costs(
         self, moves: Sequence[Unload], made: GoalPlan | None
@@ -316,10 +353,26 @@ class GoalWork:
 
 def _beyond_promise(order: GoalOrder) -> int:
     """How many moves an order may still make: more than that, nobody has approved."""
-    said = order.limits.moves < MOVES_MAX or not order.promise.reached
+    said = order.limits.moves < MOVES_MAX or order.promise.ends.code == LIMITS.code
     if said or isinstance(order.goal, Emptied):
         return MOVES_MAX  # the limits hold; and of an emptied broker, each bundle leaves once
     return max(AT_ONCE, TIMES_PROMISED * order.promise.moves) - order.progress.moved
+
+
+def _counted(order: GoalOrder, batch: Sequence[Move]) -> tuple[Progress, int]:
+    """The progress with the moves of a batch that have ended, and how many have not."""
+    moves, progress, left = {move.bundle: move for move in batch}, order.progress, 0
+    for ordered in order.under_way:
+        move = moves.get(ordered.bundle)
+        if move is None:  # the queue did not take it
+            progress = replace(progress, ordered=progress.ordered - 1)
+        elif not move.ended:
+            left += 1
+        else:
+            progress = _ended(progress, arrived=move.state is MoveState.DONE)
+            if _has_moved(move):
+                progress = progress.and_moved(ordered, _client_seconds(ordered, move))
+    return progress, left
 
 
 def _ended(progress: Progress, *, arrived: bool) -> Progress:

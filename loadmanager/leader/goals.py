@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
-from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Goal, PlanLimits
+from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
-from loadmanager.engine.plans.planner import LIMITS, GoalPlan
+from loadmanager.engine.plans.planner import LIMITS, NOTHING_HELPS, GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
@@ -71,9 +71,9 @@ class TermGoals:
     ) -> GoalShown:
         """Plan the moves to a goal, and keep the order until it is approved; nothing is moved.
 
-        With `approve` it is approved at once. Raises `BadInputError`, `NotFoundError` for a broker
-        that does not report, and `ConflictError` when too many orders wait, or the load is not
-        known yet.
+        With `approve` it is approved at once, or nothing is stored. Raises `BadInputError`,
+        `NotFoundError` for a broker that does not report, and `ConflictError` when too many orders
+        wait, the load is not known yet, or a cordon stands against it.
         """
         goals.check(goal, limits)
         for text in limits.windows:
@@ -85,8 +85,9 @@ class TermGoals:
             raise BadInputError("the time by which it is to be done is over")
         if (why := self.hold()) is not None:
             raise ConflictError(f"nothing can be planned yet: {why}")
+        self._check_cordons(goal, empties=approve)
         await self.planning.check_names(goal, limits)
-        made = await self.planning.plan(goal, self.planning.within(limits, Progress()))
+        made, later = await self._planned(goal, limits)
         if made.reached and not made.moves and (why := await self.planning.not_reported(goal)):
             raise ConflictError(f"{why}; try again in a moment")
         if not made.moves and made.ends == LIMITS:
@@ -98,17 +99,47 @@ class TermGoals:
             limits=limits,
             made_ms=now_ms,
             note=note,
-            promise=Promise.of(made),
+            promise=Promise.of(made, later),
         )
-        if not await self._make_room():
-            raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
         if made.reached and not made.moves:
             order = replace(order, state="ended", ended_ms=now_ms, ended=made.ends)
-        await self._store(order)
+        async with self._changes:
+            begun = approve and order.state == "proposed"
+            approved = self._approved_form(order, None) if begun else order
+            if not await self._make_room():
+                raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
+            await (self._begin(approved) if begun else self._store(order))
         log.info("goal proposed", goal=order.id, moves=len(made.moves), ends=made.ends.code)
-        if approve and order.state == "proposed":
-            await self.approve(order.id)
+        if begun:
+            log.info("goal approved", goal=order.id)
         return self._shown(self._order(order.id), made)
+
+    def _check_cordons(self, goal: Goal, *, empties: bool) -> None:
+        """Raise `ConflictError` for a broker that takes nothing, or, if it `empties` one, for the
+        last that takes anything.
+        """
+        cordons = self.moves.cluster.wishes.cordons
+        if isinstance(goal, Filled) and goal.broker in cordons:
+            raise ConflictError(
+                f"{goal.broker} is cordoned, so that it takes no bundles: uncordon it first, with "
+                f"`loadmanager admin brokers uncordon {goal.broker}`"
+            )
+        if empties and isinstance(goal, Emptied) and goal.broker not in cordons:
+            others = self.moves.cluster.brokers.reports.keys() - {goal.broker}
+            if not others - cordons.keys():
+                raise ConflictError(f"{goal.broker} is the last broker that is not cordoned")
+
+    async def _planned(self, goal: Goal, limits: PlanLimits) -> tuple[GoalPlan, Reason | None]:
+        """The plan; where that does not reach the goal, with the moves that have to wait a while,
+        and why they have to.
+        """
+        left = self.planning.within(limits, Progress())
+        made = await self.planning.plan(goal, left)
+        if made.ends.code == NOTHING_HELPS.code and (
+            barred := await self.planning.barred(goal, left)
+        ):
+            return barred[0], barred[1].why
+        return made, None
 
     async def _make_room(self) -> bool:
         """Forget the order that ended first, if there are too many; False if none can go."""
@@ -172,34 +203,34 @@ class TermGoals:
         `BadInputError` for a time that is none.
         """
         async with self._changes:
-            await self._approve(order_id, from_ms)
+            order = self._order(order_id)
+            if order.state != "proposed":
+                raise ConflictError(f"goal {order_id} is {order.state} already")
+            await self._begin(self._approved_form(order, from_ms))
         log.info("goal approved", goal=order_id)
         return self.goal(order_id)
 
-    async def _approve(self, order_id: str, from_ms: int | None) -> None:
-        order, now_ms = self._order(order_id), self.moves.term.clock.now_ms()
-        if order.state != "proposed":
-            raise ConflictError(f"goal {order_id} is {order.state} already")
+    def _approved_form(self, order: GoalOrder, from_ms: int | None) -> GoalOrder:
+        """An order as it is when it is approved; nothing is stored."""
+        now_ms = self._now_ms()
         begins_ms = max(from_ms or 0, order.limits.from_ms)
         until_ms = order.limits.until_ms
         if until_ms is None:
             until_ms = max(begins_ms, now_ms) + DAY_MS
         if until_ms <= max(begins_ms, now_ms):
-            raise ConflictError(f"goal {order_id} would have to be done before it begins")
+            raise ConflictError(f"goal {order.id} would have to be done before it begins")
         limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
         goals.check(order.goal, limits)
-        if isinstance(order.goal, Emptied):
-            await self._cordon(order.goal.broker, order_id, now_ms)
-        await self._store(replace(order, state="approved", approved_ms=now_ms, limits=limits))
+        self._check_cordons(order.goal, empties=True)
+        return replace(order, state="approved", approved_ms=now_ms, limits=limits)
 
-    async def _cordon(self, broker: str, order_id: str, now_ms: int) -> None:
-        wishes = self.moves.cluster.wishes
-        if broker in wishes.cordons:
-            return
-        if not self.moves.cluster.brokers.reports.keys() - wishes.cordons.keys() - {broker}:
-            raise ConflictError(f"{broker} is the last broker that is not cordoned")
-        cordon = Cordon(now_ms, note=f"emptied by goal {order_id}")
-        await wishes.cordon(broker, cordon, self.checks)
+    async def _begin(self, approved: GoalOrder) -> None:
+        """Store an approved order; the broker that it empties is cordoned first."""
+        broker, wishes = approved.empties, self.moves.cluster.wishes
+        if broker and broker not in wishes.cordons:
+            cordon = Cordon(self._now_ms(), note=f"emptied by goal {approved.id}")
+            await wishes.cordon(broker, cordon, self.checks)
+        await self._store(approved)
 
     async def stop(self, order_id: str) -> GoalShown:
         """End an order: its moves that wait are cancelled. A broker that was to be emptied stays
@@ -229,7 +260,7 @@ class TermGoals:
 
     def _shown(self, order: GoalOrder, made: GoalPlan | None = None) -> GoalShown:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
-        del fields["under_way"]
+        fields["progress"], fields["under_way"] = self.work.so_far(order)
         pause = self.moves.pauses.expected()
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
@@ -239,7 +270,6 @@ class TermGoals:
             pause_source=pause.source,
             pause_at=pause.at_ms,
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
-            under_way=len(order.under_way),
             stays_cordoned=order.empties if stays else None,
         )
 
@@ -273,7 +303,9 @@ class TermGoals:
         at_work = None
         for order in self._approved():
             if order.limits.until_ms is not None and self._now_ms() >= order.limits.until_ms:
-                await self.end_early(order, TIME_IS_UP, TIME_IS_UP.text)
+                waited = self.work.waits.get(order.id)
+                text = f"{TIME_IS_UP.text}; it waited: {waited}" if waited else TIME_IS_UP.text
+                await self.end_early(order, replace(TIME_IS_UP, text=text), TIME_IS_UP.text)
                 continue
             if order.empties and order.empties not in self.moves.cluster.wishes.cordons:
                 await self.end_early(order, UNCORDONED, UNCORDONED.text)
@@ -282,7 +314,7 @@ class TermGoals:
             if why is not None and order.under_way:
                 self.work.withdraw(order, str(why))
             settled = await self.work.settled(order)
-            why = why or self._why_not()
+            why = why or self._why_not() or self.work.bar_of(order)
             if why is None and at_work is not None:
                 why = Reason("OneAtATime", f"goal {at_work} is carried out")
             if why is not None:
@@ -300,6 +332,9 @@ class TermGoals:
         """Why this is not the time of an order."""
         if self._now_ms() < order.limits.from_ms:
             return Reason("NotYet", "its time has not come")
+        goal, cordons = order.goal, self.moves.cluster.wishes.cordons
+        if isinstance(goal, Filled) and goal.broker in cordons:
+            return Reason("Cordoned", f"{goal.broker} takes no bundles until it is uncordoned")
         try:
             if not any_open(order.limits.windows, self._now_ms()):
                 return Reason("OutsideWindows", ", ".join(order.limits.windows))

@@ -17,11 +17,12 @@ from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import GoalOrder
-from loadmanager.engine.plans.planner import REACHED
+from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.text import moment
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_work import AT_ONCE, LATE_MS
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
@@ -182,20 +183,202 @@ async def test_a_newcomer_is_filled_and_a_broker_emptied() -> None:
         assert scene.owned(2) == []
 
 
-@pytest.mark.parametrize("goal", [Emptied("b2:8080"), Even(7)], ids=["emptied", "even"])
-async def test_what_must_leave_leaves_although_it_came_a_moment_ago(goal: Goal) -> None:
+GRACE_MINUTES = 30
+
+
+async def just_moved(scene: Scene) -> int:
+    """All bundles came to broker 1 a moment ago; returns until when (ms) they stay there."""
+    scene.led.strategies.set(replace(STRATEGIES, grace_period_minutes=GRACE_MINUTES))
+    now_ms = scene.led.moves.term.clock.now_ms()
+    scene.led.view.know_moves(dict.fromkeys(BUNDLES, now_ms), {})
+    return now_ms + GRACE_MINUTES * 60_000
+
+
+async def test_what_must_leave_leaves_although_it_came_a_moment_ago() -> None:
     """For any other goal the grace period holds."""
     async with a_scene() as scene:
-        scene.led.strategies.set(replace(STRATEGIES, grace_period_minutes=30))
-        filled = await scene.goals.propose(Filled("b2:8080"), PlanLimits(), approve=True)
-        await scene.run(filled.id)
-        moved = scene.owned(2)
-        await scene.led.store.delete("/loadbalance/brokers/b1:8080")
-        order = await scene.goals.propose(goal, PlanLimits(), approve=True)
-        scene.lost.add(1)
-        if order.state != "ended":
-            await scene.run(order.id)
-        assert (scene.owned(2) == moved) is (goal == Even(7))
+        await just_moved(scene)
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        assert (await scene.run(order.id)).ended == REACHED
+        assert scene.owned(1) == []
+
+
+async def test_a_goal_waits_until_bundles_may_move_again() -> None:
+    """It says so, also before it is approved, and then goes on by itself."""
+    async with a_scene() as scene:
+        until_ms = await just_moved(scene)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        assert order.promise.reached
+        assert order.promise.later is not None
+        assert order.promise.later.text.startswith(f"{order.promise.moves} of the bundles")
+        await scene.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "GracePeriod"
+        assert moment(until_ms) in waits.text
+        for _ in range(GRACE_MINUTES - 1):
+            await asyncio.sleep(60)
+            await scene.step()
+        assert len(scene.owned(1)) == COUNT
+        await asyncio.sleep(60)
+        await scene.report()
+        ended = await scene.run(order.id)
+        assert ended.ended == REACHED
+        assert ended.progress.arrived <= order.promise.moves + 2
+
+
+async def test_a_goal_that_waits_holds_up_nothing() -> None:
+    """Neither the leader's own cycles nor another goal."""
+    async with a_scene() as scene:
+        await just_moved(scene)
+        one = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        assert not scene.goals.at_work()
+        two = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        assert (await scene.run(two.id, steps=10)).ended == REACHED
+        assert scene.goals.goal(one.id).state == "approved"
+
+
+async def test_a_goal_that_waits_ends_in_time() -> None:
+    """And says for what it waited."""
+    async with a_scene() as scene:
+        await just_moved(scene)
+        now_ms = scene.led.moves.term.clock.now_ms()
+        limits = PlanLimits(until_ms=now_ms + 300_000)
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        await scene.step()
+        await asyncio.sleep(300)
+        await scene.goals.step()
+        ended = scene.goals.goal(order.id).ended
+        assert ended is not None
+        assert ended.code == TIME_IS_UP.code
+        assert ended.text.startswith(f"{TIME_IS_UP.text}; it waited: GracePeriod")
+        assert len(scene.owned(1)) == COUNT
+
+
+async def test_what_could_not_help_later_either_is_not_waited_for() -> None:
+    """All is as even as it can be, although bundles were moved a moment ago."""
+    async with a_scene() as scene:
+        await just_moved(scene)
+        stay = PlanLimits(stay=(str(NS),))
+        order = await scene.goals.propose(Even(7), stay, approve=True)
+        assert (order.promise.moves, order.promise.later) == (0, None)
+        ended = await scene.run(order.id, steps=1)
+        assert ended.ended == NOTHING_HELPS
+
+
+async def test_a_goal_waits_for_moves_of_others() -> None:
+    """Until these have ended, nothing else leaves their broker."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=0))
+        other = Unload("another/one/0x00000000_0xffffffff", "b1:8080", "b3:8080", "Drained")
+        scene.led.moves.decide([other], Author.DRAIN)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        assert order.promise.reached
+        for _ in range(3):
+            await scene.goals.step()
+            await asyncio.sleep(10)
+        waits = scene.goals.goal(order.id).waits
+        assert waits == Reason("MovesWait", "earlier moves from b1:8080 have not ended")
+        scene.led.moves.cancel(None)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+async def test_a_goal_waits_for_bundles_that_are_on_their_way() -> None:
+    """They are not in a report yet, so that they cannot leave; but not for ever."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms
+        coming = "public/other/0x00000000_0xffffffff"
+        scene.led.view.placed(coming, "b2:8080", now_ms())
+        order = await scene.goals.propose(Emptied("b2:8080"), PlanLimits(), approve=True)
+        await scene.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "UnderWay"
+        await asyncio.sleep(60)
+        await scene.report()
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+async def test_what_a_guard_refuses_for_now_is_tried_again() -> None:
+    """The report of the only destination is too old; when it comes, the goal goes on."""
+    async with a_scene() as scene:
+        scene.led.strategies.set(replace(STRATEGIES, report_ttl_s=100))
+        await scene.led.wishes.cordon("b3:8080", Cordon(1), ())
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.lost.add(2)
+        await asyncio.sleep(200)
+        await scene.report()
+        for _ in range(COUNT // AT_ONCE + 2):
+            await scene.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "StaleReport"
+        assert len(scene.owned(1)) == COUNT
+        scene.lost.clear()
+        await asyncio.sleep(60)
+        await scene.report()
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+async def test_a_cordoned_broker_is_not_filled() -> None:
+    """It takes nothing. Who orders that is told what to do; an order that is carried out waits."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Filled("b2:8080"), PlanLimits())
+        await scene.led.operations.cordon("b2:8080", drain=False)
+        with pytest.raises(ConflictError, match="uncordon it first"):
+            await scene.goals.approve(order.id)
+        with pytest.raises(ConflictError, match="loadmanager admin brokers uncordon b2:8080"):
+            await scene.goals.propose(Filled("b2:8080"), PlanLimits())
+        assert [order.state for order in scene.led.wishes.goals.values()] == ["proposed"]
+        await scene.led.operations.uncordon("b2:8080")
+        await scene.goals.approve(order.id)
+        await scene.led.operations.cordon("b2:8080", drain=False)
+        await scene.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "Cordoned"
+        await scene.led.operations.uncordon("b2:8080")
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+async def test_what_cannot_be_approved_leaves_nothing() -> None:
+    """The last broker that takes bundles cannot be emptied."""
+    async with a_scene() as scene:
+        for name in ("b2:8080", "b3:8080"):
+            await scene.led.wishes.cordon(name, Cordon(1), ())
+        with pytest.raises(ConflictError, match="the last broker"):
+            await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        assert not scene.led.wishes.goals
+        assert "b1:8080" not in scene.led.wishes.cordons
+
+
+async def test_progress_is_shown_while_moves_are_under_way() -> None:
+    """Move by move, with the evenness that they come to; nothing is written for that."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, at_once_max=1, per_minute_max=2))
+        await scene.goals.step()
+        stored = scene.led.wishes.goals[order.id]
+        before = scene.goals.goal(order.id)
+        assert (before.progress.arrived, before.under_way) == (0, AT_ONCE)
+        await asyncio.sleep(5)
+        shown = scene.goals.goal(order.id)
+        arrived = COUNT - len(scene.owned(1))
+        assert 0 < arrived < AT_ONCE
+        assert (shown.progress.arrived, shown.under_way) == (arrived, AT_ONCE - arrived)
+        assert shown.progress.farthest is not None
+        assert before.progress.farthest is not None
+        assert shown.progress.farthest < before.progress.farthest
+        assert scene.led.wishes.goals[order.id] == stored
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
+        await scene.led.moves.idle()
+        await scene.goals.step()
+        settled = scene.goals.goal(order.id).progress
+        assert settled.arrived == AT_ONCE
+        assert settled.farthest is not None
+        assert settled.farthest < shown.progress.farthest
 
 
 async def test_a_broker_whose_emptying_is_stopped_stays_cordoned() -> None:
@@ -341,10 +524,9 @@ async def test_hours_begins_and_ends_are_kept() -> None:
         await asyncio.sleep(60)
         await scene.goals.step()
         ended = scene.goals.goal(order.id)
-        assert (ended.state, ended.ended) == (
-            "ended",
-            TIME_IS_UP,
-        )
+        assert ended.ended is not None
+        assert (ended.state, ended.ended.code) == ("ended", TIME_IS_UP.code)
+        assert ended.ended.text.endswith("it waited: NotYet: its time has not come")
         assert len(scene.owned(1)) == COUNT
         hour = (now_ms // 3_600_000 + 5) % 24
         window = f"{hour:02}:00-{hour:02}:30"

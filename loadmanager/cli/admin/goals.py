@@ -105,7 +105,12 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         "approve": options["approve"],
     }
     order, raw = admin.ask("POST", GOALS, body, GoalShown)
-    parts: list[Any] = [_headline(order), _curve(order.promise.curve), _pause(order)]
+    parts: list[Any] = [
+        _headline(order),
+        *_later(order),
+        _curve(order.promise.curve),
+        _pause(order),
+    ]
     if order.moves:
         rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
         parts.append(table(("first moves", "from", "to"), rows))
@@ -157,6 +162,12 @@ def _headline(order: GoalShown) -> str:
     count = count_of(order.promise.moves, "move")
     ends = ENDS.get(order.promise.ends.code, order.promise.ends.text)
     return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ends}"
+
+
+def _later(order: GoalShown) -> list[str]:
+    """Why some of the promised moves have to wait."""
+    later = order.promise.later
+    return [f"not all can be made at once: {later}"] if later and order.state != "ended" else []
 
 
 def goal_text(goal: Goal) -> str:
@@ -224,12 +235,15 @@ def _points(usage: float | None) -> str:
 def goals_show(admin: AdminClient, goal: str) -> Output:
     """Show a goal: its limits, what was promised, and what has come of it."""
     order, raw = admin.ask("GET", f"{GOALS}/{quote(goal, safe='')}", None, GoalShown)
-    return Output(raw, (_headline(order), *_state_lines(order), _curve(order.promise.curve)))
+    lines = (_headline(order), *_state_lines(order), _curve(order.promise.curve))
+    return Output(raw, lines)
 
 
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
     lines = [joined(order.state, str(order.ended or order.waits or "")), _pause(order)]
+    if order.state == "proposed":
+        lines += _later(order)
     if limits.until_ms is not None:
         lines.append(f"to be done by {clock(limits.until_ms)}")
     if limits.windows:
@@ -246,7 +260,7 @@ def _state_lines(order: GoalShown) -> list[str]:
         promised = order.promise.curve[-1].farthest
         lines.append(
             f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
-            f"{_points(promised)} promised, {_points(progress.farthest)} when last looked at"
+            f"{_points(promised)} promised, {_points(progress.farthest)} now"
         )
     return [*lines, *_cordon(order)]
 

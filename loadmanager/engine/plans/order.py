@@ -50,14 +50,17 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     """Why the plan has no further move."""
     error: float
     """The mean error of the model's usages."""
+    later: Reason | None = None
+    """Why some of the moves have to wait, and until when."""
 
     @classmethod
-    def of(cls, plan: GoalPlan) -> Promise:
+    def of(cls, plan: GoalPlan, later: Reason | None = None) -> Promise:
+        """What a plan comes to."""
         last = len(plan.curve) - 1
         step = max(1, -(-last // (CURVE_MAX - 1)))
         points = [plan.curve[at] for at in (*range(0, last, step), last)]
         curve = tuple(CurvePoint.of(point) for point in points)
-        return cls(curve, plan.reached, plan.ends, round(plan.error, 4))
+        return cls(curve, plan.reached, plan.ends, round(plan.error, 4), later)
 
     @classmethod
     def nothing(cls, why: Reason) -> Promise:
@@ -98,7 +101,13 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     """The sum of their pauses: as measured, or else as expected by the mean of other moves."""
     spread: float | None = None
     farthest: float | None = None
-    """The brokers' usage when it was looked at last; see `CurvePoint`."""
+    """The brokers' usage when it was looked at last; by the model, with what has arrived since. See
+    `CurvePoint`.
+    """
+
+    def at(self, point: Point) -> Progress:
+        """With the usage of a plan's point."""
+        return replace(self, spread=round(point.spread, 4), farthest=round(point.farthest, 4))
 
     def and_moved(self, move: OrderedMove, client_seconds: float) -> Progress:
         """With one more move that has moved its bundle."""

@@ -127,13 +127,17 @@ def planning(
     *,
     learned: Learned | None = None,
     leaving: Mapping[str, str] | None = None,
+    patient: bool = False,
 ) -> Pieces[GoalPlan]:
     """The fewest moves that the search finds towards a goal; the times of the limits do not count.
     It yields after every few milliseconds of work.
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
-    report may still have it. Raises `KeyError` for a broker that does not report.
+    report may still have it. `patient`: what bars moves for a while only does not count. Raises
+    `KeyError` for a broker that does not report.
     """
+    if patient:
+        snapshot = snapshot.having(wishes=replace(snapshot.wishes, refusals={}))
     columns, before = snapshot.columns, learned or Learned()
     model = usage_model.fit(columns, snapshot.averages, settings.weights, before)
     yield
@@ -145,6 +149,8 @@ def planning(
     yield
     owners = _Owners(snapshot, cluster, goal.names if isinstance(goal, Apart) else ())
     yield from owners.read()
+    if patient:
+        snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
     return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model))
 
 

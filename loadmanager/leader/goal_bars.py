@@ -1,0 +1,102 @@
+"""What keeps moves towards a goal from being made for a while, and until when to wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.plans.goals import Emptied, Goal
+from loadmanager.engine.plans.planner import GoalPlan
+from loadmanager.engine.strategies.filters import REFUSES
+from loadmanager.kit.reason import Reason
+from loadmanager.kit.text import moment
+
+SOON_MS, LATEST_MS = 5_000, 60_000
+"""After so long the leader looks again where it is not known when a bar ends, and in any case: the
+load changes, too.
+"""
+PASSING = frozenset(
+    {
+        "GracePeriod",
+        "MovesWait",
+        "UnderWay",
+        "StaleReport",
+        "DeadBroker",
+        "NotOwned",
+        REFUSES.code,
+    }
+)
+"""Codes of guards that refuse a move of now alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Why moves that would help cannot be made yet, and when to look again (ms since the epoch)."""
+
+    why: Reason
+    again_ms: int
+
+
+@dataclass(slots=True)
+class GoalWait:
+    """What an order waits for."""
+
+    bar: Bar | None = None
+    refused: dict[str, Reason] = field(default_factory=dict)
+    """Bundle → why a guard did not let it go when it was last tried; it is tried again later."""
+    arriving: frozenset[str] | None = None
+    """The bundles that were on their way when no move helped any more; later ones do not count."""
+
+    def why(self, now_ms: int) -> Reason | None:
+        """What bars it, until it is time to look again."""
+        return self.bar.why if self.bar is not None and now_ms < self.bar.again_ms else None
+
+    def end(self) -> None:
+        """It looks again."""
+        if self.bar is not None:
+            self.bar = None
+            self.refused.clear()
+
+    def for_arrivals(self, snapshot: ClusterSnapshot, goal: Goal) -> Bar | None:
+        """The wait for bundles that are on their way; to the broker that is to be emptied, or to
+        any.
+        """
+        under_way = snapshot.under_way
+        emptied = under_way.get(goal.broker, ()) if isinstance(goal, Emptied) else None
+        coming = frozenset(under_way.bundles if emptied is None else emptied)
+        if self.arriving is None:
+            self.arriving = coming
+        count = len(coming & self.arriving)
+        text = f"{count} bundles are on their way to brokers whose reports do not have them yet"
+        return Bar(Reason("UnderWay", text), snapshot.now_ms + SOON_MS) if count else None
+
+
+def bar_of(
+    snapshot: ClusterSnapshot, patient: GoalPlan, grace_ms: float, refused: Mapping[str, Reason]
+) -> Bar | None:
+    """What bars the moves of a plan that no bar counts for; None if nothing does. `refused`: bundle
+    → what a guard said a moment ago.
+    """
+    now_ms, moves = snapshot.now_ms, patient.moves
+    recent = snapshot.recently_unloaded_ms
+    since_ms = [recent[move.bundle] for move in moves if move.bundle in recent]
+    if since_ms:
+        ends_ms = round(min(since_ms) + grace_ms)
+        text = (
+            f"{len(since_ms)} of the bundles that would have to move were moved lately; "
+            f"the first may move again at {moment(ends_ms)}"
+        )
+        again_ms = min(max(ends_ms, now_ms + SOON_MS), now_ms + LATEST_MS)
+        return Bar(Reason("GracePeriod", text), again_ms)
+    soon_ms, leaving = now_ms + SOON_MS, set(snapshot.leaving.values())
+    for move in moves:
+        if move.source in leaving:
+            text = f"earlier moves from {move.source} have not ended"
+            return Bar(Reason("MovesWait", text), soon_ms)
+        if move.bundle in refused:
+            return Bar(refused[move.bundle], soon_ms)
+        if snapshot.wishes.refuses(move.destination or "", move.bundle):
+            text = f"{move.destination} could not open bundles a moment ago"
+            return Bar(Reason(REFUSES.code, text), soon_ms)
+    return None
