@@ -1,10 +1,16 @@
-"""Hours of the week in which moves may be made: `Mon-Fri 22:00-06:00 Europe/Berlin`."""
+"""Hours of the week in which moves may be made: `Mon-Fri 22:00-06:00 Europe/Berlin`.
+
+Where the clock of a zone is changed, a time of a day is the first moment at which the clock shows
+that time or a later one: the first of two, or, of times that are left out, the change itself. So a
+window opens once a day, and is never left out: one that lies in the hour that is left out begins at
+the change and takes as long as ever.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from loadmanager.kit.errors import BadInputError
@@ -51,17 +57,41 @@ class Window:
 
     def is_open(self, now_ms: int) -> bool:
         """Whether a time (ms since the epoch) is in it."""
-        now = datetime.fromtimestamp(now_ms / 1000, self.zone)
-        today, yesterday = now.weekday() in self.days, (now.weekday() - 1) % 7 in self.days
-        at = now.time()
-        if self.begins < self.ends:
-            return today and self.begins <= at < self.ends
-        return (today and at >= self.begins) or (yesterday and at < self.ends)
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        today = now.astimezone(self.zone).date()
+        days = (today + timedelta(days=more) for more in (-1, 0, 1))
+        return any(self._is_open_of(day, now) for day in days if day.weekday() in self.days)
+
+    def _is_open_of(self, day: date, now: datetime) -> bool:
+        """Whether a time is in the hours that begin on a day."""
+        begins = datetime.combine(day, self.begins)
+        ends = datetime.combine(day, self.ends)
+        if ends <= begins:
+            ends += timedelta(days=1)
+        opens, closes = _first(begins, self.zone), _first(ends, self.zone)
+        if closes == opens:  # all of it is left out
+            closes = opens + (ends - begins)
+        return opens <= now < closes
 
 
 def any_open(windows: tuple[str, ...], now_ms: int) -> bool:
     """Whether moves may be made now. Raises `BadInputError`."""
     return not windows or any(Window.parse(text).is_open(now_ms) for text in windows)
+
+
+def _first(shown: datetime, zone: tzinfo) -> datetime:
+    """The first moment (UTC) at which the clock of a zone shows this or a later time."""
+    moment = shown.replace(tzinfo=zone).astimezone(UTC)
+    if moment.astimezone(zone).replace(tzinfo=None) == shown:
+        return moment
+    before, change = shown.replace(tzinfo=zone, fold=1).astimezone(UTC), moment
+    while change - before > timedelta(seconds=1):
+        middle = before + (change - before) // 2
+        if middle.astimezone(zone).replace(tzinfo=None) < shown:
+            before = middle
+        else:
+            change = middle
+    return change.replace(microsecond=0)
 
 
 def _odd(text: str, why: str = "") -> BadInputError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -34,6 +34,49 @@ def test_windows_open_and_close(window: str, moment: str, *, is_open: bool) -> N
     now_ms = round(datetime.fromisoformat(moment).timestamp() * 1000)
     assert Window.parse(window).is_open(now_ms) is is_open
     assert any_open((window,), now_ms) is is_open
+
+
+def hours_of(window: str, day: str) -> list[str]:
+    """When it opens and closes within the days around a change of clocks, by minutes (UTC)."""
+    parsed, was_open, changes = Window.parse(window), False, []
+    begin = datetime.fromisoformat(day).replace(tzinfo=UTC) - timedelta(days=1)
+    for minute in range(3 * 24 * 60):
+        at = begin + timedelta(minutes=minute)
+        is_open = parsed.is_open(round(at.timestamp() * 1000))
+        if is_open != was_open:
+            changes.append(f"{at:%d %H:%M}")
+        was_open = is_open
+    return changes
+
+
+SPRING, AUTUMN = "2027-03-28", "2027-10-31"
+"""Sundays: at 01:00 UTC the clocks of Berlin show 03:00 after 02:00, or 02:00 after 03:00."""
+
+
+@pytest.mark.parametrize(
+    ("window", "day", "hours"),
+    [
+        ("Sun 02:10-02:50 Europe/Berlin", SPRING, ["28 01:00", "28 01:40"]),  # left out
+        ("Sun 02:30-03:10 Europe/Berlin", SPRING, ["28 01:00", "28 01:10"]),
+        ("Sun 02:30-06:00 Europe/Berlin", SPRING, ["28 01:00", "28 04:00"]),
+        ("Sat 22:00-02:30 Europe/Berlin", SPRING, ["27 21:00", "28 01:00"]),
+        ("Sat 22:00-06:00 Europe/Berlin", SPRING, ["27 21:00", "28 04:00"]),
+        ("Sun 02:30-02:30 Europe/Berlin", SPRING, ["28 01:00", "29 00:30"]),
+        ("Sun 02:10-02:50 Europe/Berlin", AUTUMN, ["31 00:10", "31 00:50"]),  # once, not twice
+        ("Sun 02:30-03:30 Europe/Berlin", AUTUMN, ["31 00:30", "31 02:30"]),
+        ("Sat 22:00-02:30 Europe/Berlin", AUTUMN, ["30 20:00", "31 00:30"]),
+        ("Sat 22:00-06:00 Europe/Berlin", AUTUMN, ["30 20:00", "31 05:00"]),
+        ("Sat 02:30-02:30 Europe/Berlin", AUTUMN, ["30 00:30", "31 00:30"]),
+        # 00:00 is left out, and the hour before midnight comes twice
+        ("Sun 00:10-00:40 America/Santiago", "2026-09-06", ["06 04:00", "06 04:30"]),
+        ("Sat 23:10-00:20 America/Santiago", "2026-04-05", ["05 02:10", "05 04:20"]),
+        # at 00:01 the clock showed 23:01 of the day before
+        ("Sun 00:00-01:00 America/St_Johns", "2010-11-07", ["07 02:30", "07 04:30"]),
+    ],
+)
+def test_a_change_of_clocks_opens_a_window_once(window: str, day: str, hours: list[str]) -> None:
+    """It ends by the clock; it is as long as ever if all of it is left out."""
+    assert hours_of(window, day) == hours
 
 
 def test_without_windows_every_hour_is_open() -> None:
