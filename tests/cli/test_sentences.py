@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
-from loadmanager.cli.admin.sentences import because, clients
+from loadmanager.cli.admin.sentences import because, clients, lines_of
 from loadmanager.engine.moves.move import Outcome
+from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.members import AbsentBroker
 
 EVENED = {
@@ -42,6 +44,36 @@ def test_figures_of_another_kind_stand_as_they_are(why: object) -> None:
     told = because("Gain", why)
     assert told.startswith("Gain")
     assert "it brings" not in told
+
+
+def test_a_placement_says_what_its_broker_uses() -> None:
+    """By the model and its sensors; figures of another kind are left out."""
+    why: dict[str, float | str] = {
+        "usage": 0.312,
+        "usageMeasured": 0.3,
+        "usageError": 0.021,
+        "usageAfter": 0.35,
+    }
+    used = (
+        "it uses 31.2%, and 35.0% while the bundle's clients connect (sensors: 30.0%; the model "
+        "may be 2.1 points off)"
+    )
+    placed = DecisionShown(
+        id="1-1",
+        ts=1,
+        kind="place",
+        epoch=1,
+        cycle=0,
+        bundle="a/b/0x0_0x1",
+        broker="b1",
+        reason="the only broker",
+    )
+    assert lines_of(replace(placed, why=why)) == [
+        "1970-01-01 00:00:00Z  1-1  a/b/0x0_0x1 placed on b1",
+        "    the only broker",
+        f"    {used}",
+    ]
+    assert lines_of(replace(placed, why={"usage": 0.3})) == lines_of(placed)
 
 
 @pytest.mark.parametrize(

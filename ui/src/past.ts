@@ -685,7 +685,8 @@ function decisionsOf(found: ArchivedEvent[]): DecisionShown[] {
       });
     else {
       const { what, code, reason } = record as Record<string, string>;
-      whole.skipped?.push({ what: what ?? "", code: code ?? "", reason: reason ?? "" });
+      const why = (record["why"] ?? {}) as Record<string, string>;
+      whole.skipped?.push({ what: what ?? "", code: code ?? "", reason: reason ?? "", why });
       if (event.times > (whole.times ?? 1)) Object.assign(whole, { times: event.times, firstAt: event.ts });
     }
     cycles.set(key, whole);
@@ -697,7 +698,10 @@ function single(action: string, { record, ts }: ArchivedEvent): Partial<Decision
   const bundle = text(record, "bundle"), reason = text(record, "reason");
   const destination = text(record, "destination") || null;
   const why = (record["why"] ?? {}) as Record<string, string>;
-  if (action === "place") return { bundle, reason, broker: destination, rejected: why };
+  if (action === "place") {
+    const figures = (record["figures"] ?? {}) as Record<string, string>;
+    return { bundle, reason, broker: destination, rejected: why, why: figures };
+  }
   const ended = { bundle, reason, why, state: text(record, "state"), outcome: outcomeOf(record) };
   if (action === "split") return { ...ended, broker: text(record, "owner") || null };
   return {

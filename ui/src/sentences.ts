@@ -91,6 +91,7 @@ const SENTENCES: Record<string, (decision: Decision, name: Name) => Sentence> = 
       ? `${shortBundle(decision.bundle ?? "")} placed on ${name(decision.broker)}`
       : `${shortBundle(decision.bundle ?? "")} could not be placed`,
     details: placed(decision, name),
+    figures: numbers(decision.why) || undefined,
   }),
   split: (decision, name) => ({
     mark: decision.state === "failed" ? "bad" : "split",

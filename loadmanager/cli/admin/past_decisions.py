@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import UNSET
+
 from loadmanager.engine.history.records import Decision, recorded_outcome
 from loadmanager.engine.strategies.plan_document import SkipShown, UnloadShown
 from loadmanager.kit.history.archive_answers import ArchivedEvent
@@ -52,7 +54,12 @@ def _cycle(parts: list[_Recorded]) -> DecisionShown:
         if record.action == "unload"
     ]
     skipped = [
-        SkipShown(what=record.what or "", code=record.code or "", reason=record.reason)
+        SkipShown(
+            what=record.what or "",
+            code=record.code or "",
+            reason=record.reason,
+            why=dict(record.why) or UNSET,
+        )
         for record in records
         if record.action == "skip"
     ]
@@ -68,7 +75,10 @@ def _single(event: ArchivedEvent, record: Decision) -> DecisionShown:
     head = _head(event, record, record.action)
     head |= {"bundle": record.bundle or "", "reason": record.reason}
     if record.action == "place":
-        return DecisionShown(**head, broker=record.destination, rejected=record.why)
+        why: dict[str, float | str] = dict(record.figures)
+        return DecisionShown(
+            **head, broker=record.destination, rejected=record.why, why=why or UNSET
+        )
     head |= {
         "why": dict(record.why),
         "state": record.state or "",

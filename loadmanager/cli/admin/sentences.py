@@ -96,6 +96,23 @@ def evened(why: object) -> str:
     return f"{text} (sensors: {shown}; the model may be {error:.1f} points off)"
 
 
+def _used(why: object) -> str:
+    """What a broker uses that got a bundle; empty if `why` does not say it."""
+    if not isinstance(why, Mapping):
+        return ""
+    try:
+        usage, after, sensors = (
+            f"{float(why[name]):.1%}" for name in ("usage", "usageAfter", "usageMeasured")
+        )
+        error = 100 * float(why["usageError"])
+    except (KeyError, ValueError, TypeError):
+        return ""
+    return (
+        f"it uses {usage}, and {after} while the bundle's clients connect "
+        f"(sensors: {sensors}; the model may be {error:.1f} points off)"
+    )
+
+
 def _words(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name).replace("_", " ")
 
@@ -163,7 +180,7 @@ def _place(decision: DecisionShown) -> tuple[str, list[str]]:
     few = [f"not {broker}: {why}" for broker, why in islice(rejected.items(), NAMED_MAX)]
     others = len(rejected) - NAMED_MAX
     few += [f"and {others} others were rejected"] if others > 0 else []
-    return head, [reason, *few]
+    return head, _given(reason, _used(decision.why), *few)
 
 
 _SPLITS = {"running": "splits", "done": "was split", "failed": "was not split"}

@@ -115,7 +115,7 @@ class Decision(Record):
     `unload`, `split` and `move`, `reason` is such a word itself.
     """
     why: dict[str, str] = msgspec.field(default_factory=dict)
-    """The numbers that the decision came from, as texts."""
+    """The numbers that the decision came from, as texts. Of `place`: rejected broker → why."""
     move: str | None = None
     """The move's id; this and what follows: of `move` only, but `state` and `outcome` also of
     `split`.
@@ -147,6 +147,10 @@ class Decision(Record):
     ids: list[str] = msgspec.field(default_factory=list)
     """The ids by which the leader shows it: its own, and of `move`, also that of the decision that
     ordered the move. Empty in earlier versions, and where a broker decided that does not lead.
+    """
+    figures: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of `place`: the numbers of a rule that says them, as texts: BalancedPlacement says what the
+    broker uses, by the model and by its sensors, with the model's error.
     """
 
 
@@ -330,6 +334,7 @@ def decisions(
             destination=placed.broker,
             reason=placement_reason(placed.candidates, placed.rejected),
             why=_clipped({broker: str(why) for broker, why in sorted(placed.rejected.items())}),
+            figures=_texts(placed.why),
         )
         for placed in plan.placements
     ]
@@ -348,7 +353,8 @@ def decisions(
     if len(skipped) > SKIPS_MAX:  # hundreds of brokers that are not overloaded; bundles say more
         skipped = sorted(skipped, key=lambda skip: "/" not in skip.what)[:SKIPS_MAX]
     records += [
-        record("skip", what=skip.what, code=skip.code, reason=skip.reason) for skip in skipped
+        record("skip", what=skip.what, code=skip.code, reason=skip.reason, why=_texts(skip.why))
+        for skip in skipped
     ]
     return records
 

@@ -7,7 +7,7 @@ bundles belong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -260,7 +260,10 @@ def _place(
         return {broker: better for broker in able if broker not in candidates}
 
     reasons = filters.Reasons(snapshot.unusable, rejected, outscored)
-    return Placement(bundle, chosen, candidates, reasons), memories
+    figures: Mapping[str, float | str] = {}
+    if rule.why is not None and chosen is not None and leaving is None:
+        figures = rule.why(snapshot, chosen, settings, memories.of(rule))
+    return Placement(bundle, chosen, candidates, reasons, figures), memories
 
 
 def _candidates(

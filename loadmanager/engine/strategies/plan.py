@@ -43,6 +43,8 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     broker: str | None
     candidates: Sequence[str]
     rejected: Mapping[str, Reason]
+    why: Mapping[str, float | str] = {}
+    """The numbers behind the choice, of rules that say them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,13 @@ class Split:
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
     """A refusal: `what` (a bundle, a broker or "cluster") stays as it is, and why. The code is one
-    word, for programs; the text is for people.
+    word, for programs; the text is for people; `why` has the numbers behind it, if there are any.
     """
 
     what: str
     code: str
     text: str = ""
+    why: Mapping[str, float | str] = {}
 
     @property
     def reason(self) -> str:

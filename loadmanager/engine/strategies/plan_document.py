@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from loadmanager.engine.strategies.plan import Placement, Plan, Split, SplitEnd, Unload
+from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
 
@@ -67,12 +67,15 @@ class UnloadShown(Shape):
 
 
 class PlacementShown(Shape):
-    """The broker chosen for a bundle; `rejected` says why the other brokers do not get it."""
+    """The broker chosen for a bundle; `rejected` says why the other brokers do not get it; `why`
+    has the numbers behind the choice.
+    """
 
     bundle: str
     broker: str | None
     candidates: list[str]
     rejected: dict[str, str]
+    why: dict[str, float | str] | UnsetType = UNSET
 
     @staticmethod
     def of(placement: Placement) -> PlacementShown:
@@ -82,6 +85,7 @@ class PlacementShown(Shape):
             broker=placement.broker,
             candidates=list(placement.candidates),
             rejected={broker: str(why) for broker, why in sorted(placement.rejected.items())},
+            why=dict(placement.why) or UNSET,
         )
 
 
@@ -112,6 +116,14 @@ class SkipShown(Shape, kw_only=True):
     code: str = ""
     """One word, for programs; `reason` begins with it. Brokers of version 0.3.0 do not say it."""
     reason: str
+    why: dict[str, float | str] | UnsetType = UNSET
+    """The numbers behind it, if there are any."""
+
+    @staticmethod
+    def of(skip: Skip) -> SkipShown:
+        """What a plan says."""
+        why = dict(skip.why) or UNSET
+        return SkipShown(what=skip.what, code=skip.code, reason=skip.reason, why=why)
 
 
 class PlanShown(Shape):
@@ -130,10 +142,7 @@ class PlanShown(Shape):
             unloads=[UnloadShown.of(unload) for unload in plan.unloads],
             placements=[PlacementShown.of(placement) for placement in plan.placements],
             splits=[SplitShown.of(split) for split in plan.splits],
-            skipped=[
-                SkipShown(what=skip.what, code=skip.code, reason=skip.reason)
-                for skip in plan.skipped
-            ],
+            skipped=[SkipShown.of(skip) for skip in plan.skipped],
         )
 
 
@@ -259,7 +268,8 @@ def plan_lines(plan: PlanShown) -> list[str]:
     for placement in plan.placements:
         candidates = ", ".join(placement.candidates) or "no candidates"
         broker = placement.broker or "nobody"
-        lines.append(f"  place  {placement.bundle}  -> {broker}  out of {candidates}")
+        line = f"  place  {placement.bundle}  -> {broker}  out of {candidates}"
+        lines.append(because(line, {} if placement.why is UNSET else placement.why))
         lines += [f"         not {other}: {why}" for other, why in placement.rejected.items()]
     for split in plan.splits:
         at = ", ".join(split.boundaries) or OWNER_CHOOSES

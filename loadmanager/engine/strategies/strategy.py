@@ -107,6 +107,10 @@ class PlacementRule:
     `placing` of the snapshot names the bundle; `to_place` holds what it and the bundles that wait
     with it carry.
     """
+    why: (
+        Callable[[ClusterSnapshot, str, StrategySettings, Any], Mapping[str, float | str]] | None
+    ) = None
+    """The numbers behind the choice of a broker, given its name; they are recorded."""
     order: Callable[[Mapping[str, BundleData]], Sequence[str]] | None = None
     """The order in which to place the bundles of one request, given their averages; None: the order
     of the request.

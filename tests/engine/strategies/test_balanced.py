@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from clusters.views import a_report, a_view, without_policies
 
+from loadmanager.engine.history.records import decisions
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -15,6 +16,8 @@ from loadmanager.engine.load.usage_model import Learned, fit
 from loadmanager.engine.load.wishes import Pin, Wishes
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.plan_document import SkipShown
 from loadmanager.engine.strategies.settings import StrategySettings
 
 SETTINGS = StrategySettings(shedder="BalancedShedder")
@@ -108,6 +111,43 @@ def test_a_difference_is_worth_no_more_in_a_full_cluster(mean: float) -> None:
         brokers[name] = part, {names.pop(): (1e6, 1) for _ in range(round(part * 100))}
     plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
     assert not plan.unloads
+
+
+def test_what_is_not_worth_it_says_what_it_looked_at() -> None:
+    """What both brokers use, by the model and by their sensors, and how much the model errs."""
+    bundles: Bundles = {f"t/n/0x{at:08x}_0x{at + 1:08x}": (1e6, 2) for at in range(9)}
+    brokers: dict[str, tuple[float, Bundles]] = {
+        "b0:8080": (0.41, bundles),
+        "b1:8080": (0.40, {bundle.replace("/n/", "/m/"): load for bundle, load in bundles.items()}),
+    }
+    plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
+    assert plan.unloads == ()
+    (skip,) = (skip for skip in plan.skipped if skip.code == "NotWorthIt")
+    assert {"usage", "usageMeasured", "usageError", "gain", "price"} <= skip.why.keys()
+    assert skip.why["usageMeasured"] == pytest.approx(0.41)
+    assert skip.why["destinationMeasured"] == pytest.approx(0.40)
+    assert float(skip.why["destinationError"]) > 0
+    error = 100 * float(skip.why["usageError"])
+    assert f"(sensors: 41.0% and 40.0%; the model may be {error:.1f} points off)" in skip.text
+    assert SkipShown.of(skip).why == skip.why
+    (record,) = decisions(0, "b0:8080", plan, epoch=1, cycle=1)
+    assert record.why == {name: str(value) for name, value in skip.why.items()}
+
+
+def test_a_placement_says_what_its_broker_uses() -> None:
+    """By the model and by its sensors, and what the bundle adds; nothing of the other brokers."""
+    bundles: Bundles = {f"t/n/0x{at:08x}_0x{at + 1:08x}": (1e6, 2) for at in range(9)}
+    brokers = {"b0:8080": (0.41, bundles), "b1:8080": (0.02, {})}
+    settings = replace(SETTINGS, placement="BalancedPlacement", distribute_evenly=False)
+    snapshot = a_snapshot(brokers)
+    (placed,), _ = cycle.place(snapshot, ["t/x/0x0_0x1"], settings, Memories(), random.Random(1))
+    assert placed.broker == "b1:8080"
+    assert placed.why.keys() == {"usage", "usageMeasured", "usageError", "usageAfter"}
+    assert placed.why["usageMeasured"] == pytest.approx(0.02)
+    assert float(placed.why["usageAfter"]) >= float(placed.why["usage"])
+    (record,) = decisions(0, "b0:8080", Plan("P", placements=(placed,)), epoch=1, cycle=1)
+    assert record.figures == {name: str(value) for name, value in placed.why.items()}
+    assert record.why.keys() == {"b0:8080"}
 
 
 def test_a_move_costs_the_longer_its_clients_wait() -> None:

@@ -41,6 +41,29 @@ def candidates(
     return among[best : best + 1], memory
 
 
+def why(
+    snapshot: ClusterSnapshot, broker: str, settings: StrategySettings, memory: BalancedMemory
+) -> Mapping[str, float | str]:
+    """What the chosen broker uses, with what is on its way there, by the model and by its sensors,
+    the error of the former, and what it comes to while the bundle's clients connect.
+    """
+    columns = snapshot.columns
+    model, row = _model(snapshot, settings, memory), columns.row_of[broker]
+    coming = columns.throughputs[row] + snapshot.under_way.sums(columns)[2][row]
+    bundle = snapshot.data_of(snapshot.placing or "").short_term_data.throughput * SURGE
+    base, per_byte = (each[:, row] for each in model.of_bytes)
+    before, after = (
+        float((base + per_byte * bytes_s).max(initial=0.0)) for bytes_s in (coming, coming + bundle)
+    )
+    figures = {
+        "usage": before,
+        "usageMeasured": float(model.measured[row]),
+        "usageError": float(model.error[row]),
+        "usageAfter": after,
+    }
+    return {name: round(figure, 4) for name, figure in figures.items()}
+
+
 def _model(
     snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory
 ) -> UsageModel:
@@ -65,6 +88,7 @@ def _largest_first(bundles: Mapping[str, BundleData]) -> Sequence[str]:
 PLACEMENT = PlacementRule(
     name="BalancedPlacement",
     candidates=candidates,
+    why=why,
     order=_largest_first,
     memory=BalancedMemory,
     reads=SHEDDER,

@@ -33,7 +33,7 @@ from loadmanager.engine.strategies.shedding.evening import (
     ModelledBrokers,
     MoveSearch,
 )
-from loadmanager.engine.strategies.shedding.moving import Moving
+from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 from loadmanager.kit.units import MINUTE_MS
@@ -143,15 +143,23 @@ def _why_not(cluster: ModelledBrokers, best: BestMove | None) -> Skip:
     if best is None:
         text = "no bundle of a busy broker may move to a less used one"
         return Skip("cluster", "NoBundles", text)
+    used = [cluster.fields(row) for row in (best.source, best.destination)]
     source, destination = (
-        f"{cluster.names[row]} at {cluster.fields(row)[0]:.1%}"
-        for row in (best.source, best.destination)
+        f"{cluster.names[row]} at {usage:.1%}"
+        for row, (usage, _, _) in zip((best.source, best.destination), used, strict=True)
     )
-    way = f"the best move, from {source} to {destination},"
-    if best.gain <= 0:
-        return Skip("cluster", "NotWorthIt", f"{way} would make them no more even")
-    worth = f"gains {best.gain / best.price:.0%} of what it costs clients"
-    return Skip("cluster", "NotWorthIt", f"{way} {worth}")
+    sensors = " and ".join(f"{measured:.1%}" for _, measured, _ in used)
+    error = 100 * max(error for _, _, error in used)
+    worth = "would make them no more even"
+    if best.gain > 0:
+        worth = f"gains {best.gain / best.price:.0%} of what it costs clients"
+    text = (
+        f"the best move, from {source} to {destination}, {worth} "
+        f"(sensors: {sensors}; the model may be {error:.1f} points off)"
+    )
+    before, other = usages_of(cluster, best)
+    figures = {"gain": best.gain, "price": best.price, **before, **other}
+    return Skip("cluster", "NotWorthIt", text, figures)
 
 
 SHEDDER = Shedder(

@@ -61,17 +61,30 @@ class Moving:
         names, and the usages that they come to.
         """
         cluster, source, destination = self.cluster, move.source, move.destination
-        (usage, measured, error), (other, other_measured, other_error) = (
-            cluster.fields(row) for row in (source, destination)
-        )
+        before, other = usages_of(cluster, move)
         names = self.search.make(move, np.array([move.at]) if at is None else at)
         return names, {
-            "usage": usage,
-            "usageMeasured": measured,
-            "usageError": error,
+            **before,
             "usageAfter": cluster.fields(source)[0],
-            "destinationUsage": other,
-            "destinationMeasured": other_measured,
-            "destinationError": other_error,
+            **other,
             "destinationUsageAfter": cluster.fields(destination)[0],
         }
+
+
+def usages_of(
+    cluster: ModelledBrokers, move: BestMove
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What the brokers of a move use, by the model and by their sensors, and the model's error: of
+    the source and of the destination.
+    """
+    source, destination = cluster.fields(move.source), cluster.fields(move.destination)
+    return (
+        dict(zip(("usage", "usageMeasured", "usageError"), source, strict=True)),
+        dict(
+            zip(
+                ("destinationUsage", "destinationMeasured", "destinationError"),
+                destination,
+                strict=True,
+            )
+        ),
+    )
