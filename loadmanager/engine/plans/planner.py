@@ -147,7 +147,8 @@ def planning(
     )
     cluster.intake_max = math.inf
     yield
-    owners = _Owners(snapshot, cluster, goal.names if isinstance(goal, Apart) else ())
+    names = goal.names if isinstance(goal, Apart) else ()
+    owners = _Owners(snapshot, cluster, names, frozenset(limits.stay))
     yield from owners.read()
     if patient:
         snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
@@ -360,16 +361,23 @@ def _is_free_of(stay: frozenset[str], name: str, bundle: str) -> bool:
 
 class _Owners:
     """Which bundles brokers have, while a plan is made: `[row]`. `names`: tenants and namespaces
-    that are told apart.
+    that are told apart; `stay`: what does not move.
     """
 
     def __init__(
-        self, snapshot: ClusterSnapshot, cluster: ModelledBrokers, names: Sequence[str]
+        self,
+        snapshot: ClusterSnapshot,
+        cluster: ModelledBrokers,
+        names: Sequence[str],
+        stay: frozenset[str],
     ) -> None:
         self._snapshot, self.cluster, self._names = snapshot, cluster, frozenset(names)
+        self._stay = stay
         self.bundles: list[set[str]] = [set() for _ in cluster.rows]
         self.named: list[dict[str, tuple[int, float]]] = [{} for _ in cluster.rows]
         """The names of whose bundles a broker has any → how many, and their bytes/s."""
+        self._bound: list[dict[str, float]] = [{} for _ in cluster.rows]
+        """The names of whose bundles some have to stay at a broker → the bytes/s of these."""
         self._shares: dict[int, list[float]] = {}
 
     def read(self) -> Pieces[None]:
@@ -379,10 +387,20 @@ class _Owners:
             for bundle in self._snapshot.reports[broker].last_stats:
                 if bundle not in on_the_way and cluster.leaving.get(bundle) != broker:
                     self._count(row, bundle, 1)
+                    self._bind(row, bundle)
             yield
         for bundle, broker in on_the_way.items():
             if broker in self._snapshot.columns.row_of:
                 self._count(cluster.row(broker), bundle, 1)
+
+    def _bind(self, row: int, bundle: str) -> None:
+        """A broker cannot give away a bundle that stays, so that it is to be that name's."""
+        name, broker = name_of(bundle, self._names), self.cluster.names[row]
+        if name is None:
+            return
+        if stays(self._stay, bundle) or self._snapshot.wishes.keep(bundle, broker) is not None:
+            traffic = self._bound[row].get(name, 0.0) + self._snapshot.averages.quick_of(bundle)
+            self._bound[row][name] = traffic
 
     def move(self, bundle: str, source: int, destination: int) -> None:
         """A bundle moves."""
@@ -410,18 +428,16 @@ class _Owners:
     def apart(self, names: Sequence[str]) -> dict[int, str]:
         """The broker's rows, each with the tenant or namespace that keeps it.
 
-        A broker is kept by that which has most there. One without any goes to that which has least
-        room for its traffic; so does, where there is none, the least used of a name that has two.
+        A broker is kept by that whose bundles have to stay there, or else by that which has most
+        there. One without any goes to that which has least room for its traffic; so does, where
+        there is none, the least used of a name that has two.
         """
         traffic = {
             row: {name: bytes_s for name, (_, bytes_s) in self.named[row].items()}
             for row in self.cluster.rows
         }
-        keeper = {
-            row: max(sorted(served), key=served.__getitem__)
-            for row, served in traffic.items()
-            if served
-        }
+        most = {row: self._bound[row] or served for row, served in traffic.items() if served}
+        keeper = {row: max(sorted(each), key=each.__getitem__) for row, each in most.items()}
         total = {name: sum(served.get(name, 0.0) for served in traffic.values()) for name in names}
         usage, keepers = self.cluster.usage, Counter(keeper.values())
 
@@ -434,7 +450,11 @@ class _Owners:
             keepers[keeper[row]] += 1
         for name in sorted(names):
             if not keepers[name]:
-                several = [row for row, other in keeper.items() if keepers[other] > 1]
+                several = [
+                    row
+                    for row, other in keeper.items()
+                    if keepers[other] > 1 and not self._bound[row]
+                ]
                 if several:
                     row = min(several, key=lambda row: (usage[row], row))
                     keepers[keeper[row]] -= 1

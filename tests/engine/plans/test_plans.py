@@ -12,7 +12,7 @@ from clusters.views import a_report, a_view, without_policies
 
 from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.wishes import Cordon, Wishes
+from loadmanager.engine.load.wishes import Cordon, Pin, Wishes
 from loadmanager.engine.plans.goals import (
     Apart,
     Emptied,
@@ -193,6 +193,30 @@ def test_bundles_without_load_are_spread() -> None:
     assert made.reached
     counts = Counter(move.destination for move in made.moves)
     assert counts == {"b1:8080": 12, "b2:8080": 6, "b3:8080": 12}
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_names_come_apart_around_a_bundle_that_stays(*, pinned: bool) -> None:
+    """Its broker is that of its name, although the other one has more there: else everything but
+    this bundle would move in vain.
+    """
+    one, two = "t/one/0x0000000{0}_0x1000000{0}", "t/two/0x0000000{0}_0x1000000{0}"
+    stays = one.format(0)
+    loads: Loads = {
+        "b0:8080": {stays: 0.05, two.format(0): 0.2, two.format(1): 0.1},
+        "b1:8080": {one.format(1): 0.1, two.format(2): 0.05},
+        "b2:8080": {},
+    }
+    wishes = Wishes(pins={stays: Pin("b0:8080", 10**15)} if pinned else {})
+    limits = PlanLimits() if pinned else PlanLimits(stay=(stays,))
+    goal = Apart(("t/one", "t/two"))
+    made = plan(snapshot_of(loads, wishes=wishes), SETTINGS, goal, limits)
+    assert made.reached
+    assert stays not in {move.bundle for move in made.moves}
+    assert {move.bundle for move in made.moves if move.source == "b0:8080"} == {
+        two.format(0),
+        two.format(1),
+    }
 
 
 GOALS: list[Goal] = [Even(2), Filled("b00:8080"), Emptied("b01:8080")]
