@@ -86,6 +86,7 @@ GOAL = {
         ],
         "reached": True,
         "ends": {"code": "Reached"},
+        "later": {"code": "GracePeriod", "text": "t"},
         "error": 0.1,
     },
     "progress": {"ordered": 1, "arrived": 1, "farthest": 0.1},

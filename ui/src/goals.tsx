@@ -28,7 +28,8 @@ function progress({ state, promise, progress: done, waits, ended }: GoalShown): 
   const last = promise.curve.at(-1);
   const before = promise.curve[0];
   const planned = `${plural(last?.moves ?? 0, "move")}, ${points(before?.farthest)} → ${points(last?.farthest)}`;
-  if (state === "proposed") return `proposed: ${planned}`;
+  const { later } = promise;
+  if (state === "proposed") return `proposed: ${planned}${later ? `; ${later.code}: ${later.text}` : ""}`;
   const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)`;
   const why = ended ?? waits;
   return why ? `${so}; ${why.code}${why.text ? `: ${why.text}` : ""}` : so;

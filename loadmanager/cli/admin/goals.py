@@ -258,9 +258,10 @@ def _state_lines(order: GoalShown) -> list[str]:
         )
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
+        at = "now" if order.state == "approved" else "when last looked at"
         lines.append(
             f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
-            f"{_points(promised)} promised, {_points(progress.farthest)} now"
+            f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
         )
     return [*lines, *_cordon(order)]
 
