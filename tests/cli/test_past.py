@@ -348,22 +348,29 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
             assert (status, "the metadata store" in "".join(said)) == (1, True)
 
 
-async def test_status_after_an_outage_of_the_store(
+async def test_each_time_that_brokers_could_not_prove_their_sessions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who could not prove its session, until when and for how long, in one line."""
+    """Each has its line with its brokers: who stood still alone is not said to be all of them."""
     async with serving(values=in_folder(tmp_path)) as served:
-        until_ms = SystemClock().now_ms()
-        for index, took_ms in enumerate((3_000, 42_000)):
+        now = SystemClock().now_ms()
+        first, second = served.broker_id(0), served.broker_id(1)
+        outage_ms, freeze_ms = now - 300_000, now - 60_000
+        for index, at_ms, took_ms in (
+            (0, outage_ms, 30_000),
+            (1, outage_ms + 2_000, 27_000),  # its lease ended later, and it is connected later
+            (1, freeze_ms, 21_000),
+        ):
             name = served.broker_id(index)
-            record = MemberChange(
-                ts=until_ms, broker=name, of=name, event="proven", took_ms=took_ms
-            )
+            record = MemberChange(ts=at_ms, broker=name, of=name, event="proven", took_ms=took_ms)
             await written(served, index, record)
         out = (await Shell(served, capsys).run("status"))[1]
-        (line,) = (line for line in out.splitlines() if "could not prove their sessions" in line)
-        assert line.startswith(f"until {clock(until_ms)}, for 42 s at most, ")
-        assert all(served.broker_id(index) in line for index in range(2))
+        outage, freeze = [line for line in out.splitlines() if "could not prove" in line]
+        both, begin = ", ".join(sorted((first, second))), clock(outage_ms - 30_000)
+        between = f"from {begin} to {clock(outage_ms + 2_000)} (32 s)"
+        assert outage.startswith(f"{between} {both} could not prove their sessions: the metadata")
+        between = f"from {clock(freeze_ms - 21_000)} to {clock(freeze_ms)} (21 s)"
+        assert freeze.startswith(f"{between} {second} could not prove its session: it stood still")
 
 
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,8 +170,8 @@ function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
   const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < DAY_MS);
-  const [lapse] = useRecorded(unproven, "", !use(when));
-  if (!lost.length && !lately.length && !lapse) return null;
+  const lapses = useRecorded(unproven, "", !use(when));
+  if (!lost.length && !lately.length && !lapses.length) return null;
   const more = lost.length - LATELY_MAX;
   return (
     <ul class="lately" aria-label="What was lost lately">
@@ -181,7 +181,11 @@ function Lately(): JSX.Element | null {
           {duration(end - begin)}: no broker recorded anything.
         </li>
       ))}
-      {lapse && <li class="problem">{lapse}</li>}
+      {lapses.map((lapse) => (
+        <li key={lapse} class="problem">
+          {lapse}
+        </li>
+      ))}
       {lost.slice(0, LATELY_MAX).map((absence) => (
         <li key={absence.broker} class={(absence.placed ?? 0) < (absence.bundles ?? 0) ? "problem" : ""}>
           {returnText(absence)}.

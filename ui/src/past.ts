@@ -413,26 +413,52 @@ export async function askToday(): Promise<Today> {
   return today;
 }
 
-// The brokers that could not prove their sessions since then, in the words of `admin status`
-// (`unproven_text` in cli/admin/downtimes.py); none: nothing was so.
+// When brokers could not prove their sessions since then, a line for each event, in the words of
+// `admin status` (`Lapse` in cli/admin/downtimes.py); none: nothing was so.
+interface Lapse {
+  begin: number;
+  end: number;
+  names: Set<string>;
+}
+
+const LAPSES = 5;
+const TOGETHER_MS = 12_000;
+
+function lapseText({ begin, end, names }: Lapse): string {
+  const between = `From ${moment(begin, true)} to ${moment(end, true)} (${duration(end - begin)})`;
+  const all = [...names].sort();
+  if (all.length === 1) {
+    return `${between} ${all[0]} could not prove its session: it stood still, or did not reach the metadata store.`;
+  }
+  const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
+  return (
+    `${between} ${all.slice(0, NAMED).join(", ")}${more} could not prove their sessions: ` +
+    "the metadata store did not answer, or they stood still."
+  );
+}
+
 export async function askUnproven(since: number): Promise<string[]> {
   const { parts } = await ask<ArchivedEvents>(`events?kind=member&since=${since}&limit=${MEMBERS}`);
-  const last = new Map<string, { until: number; took: number }>();
-  for (const { ts, record } of parts.flatMap((part) => part.events)) {
-    if (text(record, "event") !== "proven") continue;
-    const of = text(record, "of");
-    if ((last.get(of)?.until ?? 0) < ts) last.set(of, { until: ts, took: figure(record, "tookMs") ?? 0 });
+  const times = parts
+    .flatMap((part) => part.events)
+    .filter(({ record }) => text(record, "event") === "proven")
+    .map(({ ts, record }) => ({ begin: ts - (figure(record, "tookMs") ?? 0), end: ts, of: text(record, "of") }))
+    .sort((a, b) => a.begin - b.begin);
+  const lapses: Lapse[] = [];
+  for (const { begin, end, of } of times) {
+    const near = (it: Lapse): boolean =>
+      Math.max(Math.abs(begin - it.begin), Math.abs(end - it.end)) <= TOGETHER_MS && begin <= it.end && it.begin <= end;
+    const lapse = lapses.find(near);
+    if (!lapse) {
+      lapses.push({ begin, end, names: new Set([of]) });
+      continue;
+    }
+    lapse.end = Math.max(lapse.end, end);
+    lapse.names.add(of);
   }
-  if (!last.size) return [];
-  const all = [...last.values()];
-  const until = moment(Math.max(...all.map((it) => it.until)), true);
-  const longest = duration(Math.max(...all.map((it) => it.took)));
-  const names = [...last.keys()].sort();
-  const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
-  return [
-    `Until ${until}, for ${longest} at most, ${names.slice(0, NAMED).join(", ")}${more} could not prove ` +
-      "their sessions: the metadata store did not answer, or they stood still.",
-  ];
+  const before = lapses.length - LAPSES;
+  const more = before > 0 ? [`${before} more times before, brokers could not prove their sessions.`] : [];
+  return [...more, ...lapses.slice(-LAPSES).map(lapseText)];
 }
 
 // Who was refused something since then, the last one first.

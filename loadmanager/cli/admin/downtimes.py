@@ -15,6 +15,11 @@ from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvents, RecordedSpan
 
 NAMED_MAX = 3
+LAPSES_MAX = 5
+TOGETHER_MS = 12_000
+"""One outage of the store ends the leases of brokers within a third of the session timeout, and
+they connect again within seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +63,70 @@ class Unproven:
     until: int
     took_ms: int
 
+    @property
+    def begin(self) -> int:
+        """When it began."""
+        return self.until - self.took_ms
+
+
+@dataclass(slots=True)
+class Lapse:
+    """A time in which brokers together could not prove their sessions."""
+
+    begin: int
+    end: int
+    brokers: set[str]
+
+    def has(self, it: Unproven) -> bool:
+        """Whether that was the same event: it began and ended at about the same time."""
+        near = max(abs(it.begin - self.begin), abs(it.until - self.end)) <= TOGETHER_MS
+        return near and it.begin <= self.end and self.begin <= it.until
+
+    def __str__(self) -> str:
+        """As a sentence."""
+        between = f"from {clock(self.begin)} to {clock(self.end)} ({span(self.end - self.begin)})"
+        first, *others = names = sorted(self.brokers)
+        if not others:
+            why = "it stood still, or did not reach the metadata store"
+            return f"{between} {first} could not prove its session: {why}"
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        return (
+            f"{between} {', '.join(names[:NAMED_MAX])}{more} could not prove their sessions: the "
+            "metadata store did not answer, or they stood still"
+        )
+
 
 def unproven(admin: AdminClient, since_ms: int) -> list[Unproven]:
-    """The last one of each broker that ended later than this; none without archives."""
+    """Those that ended later than this, the oldest first; none without archives."""
     values = [("kind", MemberChange.kind), ("since", since_ms), ("limit", STARTS_MAX)]
-    last: dict[str, Unproven] = {}
     try:
-        for part in parts_of(admin, "events", values, ArchivedEvents).parts.values():
-            for event in part.events:  # the newest first
-                change = event.record_as(MemberChange)
-                if change.event == "proven":
-                    at = Unproven(change.of, event.ts, change.took_ms or 0)
-                    last.setdefault(change.of, at)
+        parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
+        changes = [event.record_as(MemberChange) for part in parts for event in part.events]
     except LoadManagerError:
         return []
-    return [last[broker] for broker in sorted(last)]
+    proven = [it for it in changes if it.event == "proven"]
+    times = [Unproven(it.of, it.ts, it.took_ms or 0) for it in proven]
+    return sorted(times, key=lambda it: (it.until, it.broker))
 
 
-def unproven_text(brokers: Sequence[Unproven]) -> str:
-    """When brokers could not prove their sessions, in one sentence."""
-    longest, until = max(it.took_ms for it in brokers), clock(max(it.until for it in brokers))
-    names = ", ".join(it.broker for it in brokers[:NAMED_MAX])
-    more = f" and {len(brokers) - NAMED_MAX} more" if len(brokers) > NAMED_MAX else ""
-    return (
-        f"until {until}, for {span(longest)} at most, {names}{more} could not prove their "
-        "sessions: the metadata store did not answer, or they stood still"
-    )
+def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
+    """The events that these are parts of, the oldest first."""
+    lapses = list[Lapse]()
+    for it in sorted(times, key=lambda it: (it.begin, it.broker)):
+        lapse = next((each for each in lapses if each.has(it)), None)
+        if lapse is None:
+            lapses.append(Lapse(it.begin, it.until, {it.broker}))
+        else:
+            lapse.end = max(lapse.end, it.until)
+            lapse.brokers.add(it.broker)
+    return lapses
+
+
+def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
+    """A line for each of the last ones, and how many were before."""
+    before = len(lapses) - LAPSES_MAX
+    lines = [f"{before} more times before, brokers could not prove their sessions"]
+    return [*(lines if before > 0 else ()), *map(str, lapses[-LAPSES_MAX:])]
 
 
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:

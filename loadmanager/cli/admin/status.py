@@ -15,7 +15,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.brokers import NO_LEADER, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.downtimes import downtimes, unproven, unproven_text
+from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
@@ -76,8 +76,7 @@ def status(admin: AdminClient) -> Output:
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
     lines = [str(down) for down in downtimes(admin, cluster.at - DAY_MS)]
-    if lapses := unproven(admin, cluster.at - LATELY_MS):
-        lines.append(unproven_text(lapses))
+    lines += lapse_lines(lapses_of(unproven(admin, cluster.at - LATELY_MS)))
     lines += _status(cluster, decisions, throttled, late_after_ms(admin))
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:

@@ -87,7 +87,7 @@ class ClusterFacts:
     downtimes: Sequence[Downtime] = ()
     """When the whole cluster was down, in the last day."""
     unproven: Sequence[Unproven] = ()
-    """When brokers could not prove their sessions last, in the last day."""
+    """When brokers could not prove their sessions in the last day, the oldest first."""
     few_bundles: int | None = None
     """The bundles of all namespaces with load, if few have load; None otherwise."""
 
