@@ -177,6 +177,7 @@ BACKLOG = {
     "rateIn": 1.0,
     "rateOut": 0.0,
     "consumers": 1,
+    "subscription": "s",
 }
 BUSY_TOPIC = {
     "topic": TOPIC,
@@ -333,6 +334,7 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/loadmanager/v1/busiest-topics",
         {"brokers": {BROKER: [BUSY_TOPIC]}, "notAsked": 0, "noAnswer": {}},
     ),
+    (r"GET .*/loadmanager/v1/members", {"at": 1, "present": [], "expected": 0, "absent": []}),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
     (r"GET .*/findings", {"at": 1, "lookedAt": 1, "findings": [FINDING, FINDING]}),
     (r"GET .*/loadmanager/v1/bundles", {"at": 1, "sort": "rate", "total": 0, "bundles": []}),

@@ -118,6 +118,7 @@ def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Backlog | None:
         rate_in=traffic.msg_rate_in,
         rate_out=traffic.msg_rate_out,
         consumers=traffic.consumers,
+        subscription=traffic.furthest_behind,
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.sentences import ALIKE, few_of
 from loadmanager.cli.admin.times import clock, span
-from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.kit.errors import OperationalError
+from loadmanager.leader.documents.members import AbsentBroker, MembersShown
 
 NAMED_MAX = 3
+NOT_OURS = 404
+"""The answer of what has no such route: a daemon, and a broker of Pulsar."""
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
 
 
@@ -109,3 +113,24 @@ def news(absent: Sequence[AbsentBroker], now_ms: int, within_ms: int) -> Iterato
     for absence in absent:
         if absence.gone or now_ms - absence.left_at <= within_ms:
             yield f"{absence.broker} {absence_text(absence, now_ms)}"
+
+
+def uncounted(admin: AdminClient, no_answer: Mapping[str, str]) -> dict[str, str]:
+    """Broker → why its topics are in no answer of all brokers: it gave none, or it left, and nobody
+    serves its bundles yet.
+    """
+    try:
+        absent = admin.get(f"{OWN}/members", MembersShown).absent
+    except OperationalError as error:
+        if isinstance(error, AnsweredError) and error.status == NOT_OURS:
+            return dict(no_answer)
+        unknown = f"whether bundles of lost brokers have no owner: {error}"
+        return {**no_answer, "the leader": unknown}
+    missing = dict(no_answer)
+    for absence in absent:
+        left = absence.bundles - absence.placed
+        if left and absence.broker not in missing:
+            how = HOW.get(absence.how, absence.how)
+            text = f"it was {how}" if absence.how == "lost" else f"it has {how}"
+            missing[absence.broker] = f"{text}, and {bundles_text(absence)}"
+    return missing

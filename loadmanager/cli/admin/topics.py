@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from loadmanager.broker.admin.documents import Partitions
+from loadmanager.cli.admin.absences import uncounted
 from loadmanager.cli.admin.archives import at_option, listed_at
 from loadmanager.cli.admin.asking import OWN, V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
@@ -138,21 +139,28 @@ def topics_unload(admin: AdminClient, topic: str) -> Output:
 )
 def topics_backlogs(admin: AdminClient, limit: int) -> Output:
     """Show the topics with the most messages that a subscription has not acknowledged, of all
-    brokers: those of 1,000 messages and more; `topics stats` has the subscriptions.
+    brokers: those of 1,000 messages and more. SUBSCRIPTION is the one that most of them wait for;
+    `topics stats` has all. Brokers whose topics are not counted are named, with status 1.
     """
     answer, raw = admin.ask("GET", f"{OWN}/backlogs", None, BacklogsShown)
     greatest = [(broker, each) for broker, those in answer.brokers.items() for each in those]
     greatest.sort(key=lambda item: (-item[1].messages, item[1].topic))
     rows = [
-        (each.topic, each.messages, each.rate_in, each.rate_out, each.consumers, broker)
+        (
+            *(each.topic, each.subscription, each.messages),
+            *(each.rate_in, each.rate_out, each.consumers, broker),
+        )
         for broker, each in greatest[:limit]
     ]
-    headers = ("topic", "messages", "msg in/s", "msg out/s", "consumers", "broker")
+    headers = ("topic", "subscription", "messages", "msg in/s", "msg out/s", "consumers", "broker")
     notes = [f"and {len(greatest) - limit} more"] if len(greatest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
-    shown: Shown = table(headers, rows) if rows else "no topic has a backlog of 1,000 messages"
-    return Output(raw, (shown, notes), missing=answer.no_answer)
+    missing = uncounted(admin, answer.no_answer)
+    counted = " that was counted" if missing else ""
+    nothing = f"no topic{counted} has a backlog of 1,000 messages"
+    shown: Shown = table(headers, rows) if rows else nothing
+    return Output(raw, (shown, notes), missing=missing)
 
 
 @group.command("busiest")
@@ -161,7 +169,8 @@ def topics_backlogs(admin: AdminClient, limit: int) -> Output:
 )
 def topics_busiest(admin: AdminClient, limit: int) -> Output:
     """Show the topics with most traffic of all brokers, in the last period over which it is
-    averaged; `bundles list` has the bundles.
+    averaged; `bundles list` has the bundles. Brokers whose topics are not counted are named, with
+    status 1.
     """
     answer, raw = admin.ask("GET", f"{OWN}/busiest-topics", None, BusiestTopicsShown)
     busiest = [(broker, each) for broker, those in answer.brokers.items() for each in those]
@@ -171,7 +180,7 @@ def topics_busiest(admin: AdminClient, limit: int) -> Output:
             each.topic,
             each.rate_in,
             each.rate_out,
-            (each.bytes_in + each.bytes_out) / MIB,
+            (each.bytes_in + each.bytes_out) / 1024,
             each.producers,
             each.consumers,
             each.subscriptions,
@@ -181,15 +190,17 @@ def topics_busiest(admin: AdminClient, limit: int) -> Output:
         for broker, each in busiest[:limit]
     ]
     headers = (
-        *("topic", "msg in/s", "msg out/s", "MiB/s", "producers", "consumers"),
+        *("topic", "msg in/s", "msg out/s", "KiB/s", "producers", "consumers"),
         *("subscriptions", "stored MiB", "broker"),
     )
     notes = unread_note([each for _, each in busiest])
     notes += [f"and {len(busiest) - limit} more"] if len(busiest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
-    shown: Shown = table(headers, rows) if rows else "no topic has traffic"
-    return Output(raw, (shown, notes), missing=answer.no_answer)
+    missing = uncounted(admin, answer.no_answer)
+    nothing = "no topic that was counted has traffic" if missing else "no topic has traffic"
+    shown: Shown = table(headers, rows) if rows else nothing
+    return Output(raw, (shown, notes), missing=missing)
 
 
 def unread_note(topics: Sequence[BusyTopic]) -> list[str]:

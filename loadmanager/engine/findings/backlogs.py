@@ -30,6 +30,8 @@ class Backlog(Shape):
     rate_out: float
     """Messages/s."""
     consumers: int
+    subscription: str | None = None
+    """The one that most of these messages wait for; null: of an earlier version."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ class TopicTraffic:
     producers: int = 0
     consumers: int = 0
     backlog_messages: int = 0
+    furthest_behind: str | None = None
+    """The subscription with most of `backlog_messages`."""
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
     subscriptions: int = 0

@@ -8,7 +8,7 @@ import json
 import pytest
 from broker.admin.serving import ORDERS, serving
 from cli.test_admin_command import Shell
-from clusters.running import until
+from clusters.running import eventually, until
 from leader.documents import a_move_shown
 from system.raw import a_send
 
@@ -59,7 +59,7 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         assert answer["brokers"][served.broker_id(0)] == []
         (backlog,) = answer["brokers"][served.broker_id(1)]
         assert (backlog["topic"], backlog["messages"]) == (str(topics[0]), 3_000)
-        assert backlog["consumers"] == 0
+        assert (backlog["consumers"], backlog["subscription"]) == (0, "s2")
         leading = served.brokers[0].use.leading
         await until(lambda: leading.findings is not None)
         findings = leading.findings
@@ -69,7 +69,26 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         local = await served.get("/loadmanager/v1/backlogs?local=true")
         assert local["brokers"].keys() == {served.broker_id(0)}
         status, out, _ = await Shell(served, capsys).run("topics", "backlogs")
-        assert (status, out.splitlines()[1].split()[:2]) == (0, [str(topics[0]), "3000"])
+        assert (status, out.splitlines()[1].split()[:3]) == (0, [str(topics[0]), "s2", "3000"])
+
+
+@pytest.mark.parametrize("command", ["backlogs", "busiest"])
+async def test_topics_that_nobody_serves(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their broker was lost: it is named with its bundles, and nothing is said of all topics."""
+    async with serving(brokers=2) as served:
+        topic, lost = TopicName("persistent", ORDERS, "some"), served.broker_id(1)
+        await served.brokers[1].serve(topic)
+        shell, reports = Shell(served, capsys), served.brokers[0].use.brokers.reports
+        assert (await shell.run("topics", command))[0] == 0
+        await until(lambda: bool(lost in reports and reports[lost].bundles))
+        await served.servers[1].stop()
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        status, out, err = await eventually(
+            lambda: shell.run("topics", command), lambda answer: "was lost" in answer[2]
+        )
+        assert (status, out.split()[:5]) == (1, ["no", "topic", "that", "was", "counted"])
+        assert f"{lost} is left out: it was lost, and 1 bundle, 1 without an owner" in err
 
 
 async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,8 +112,9 @@ async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[s
         (much,) = answer["brokers"][served.broker_id(1)]
         assert (much["subscriptions"], isinstance(much["storedBytes"], int)) == (0, True)
         status, out, _ = await Shell(served, capsys).run("topics", "busiest")
-        lines = [line.split()[0] for line in out.splitlines()[1:3]]
-        assert (status, lines) == (0, [str(topics[1]), str(topics[0])])
+        lines = [line.split() for line in out.splitlines()[1:3]]
+        assert (status, [line[0] for line in lines]) == (0, [str(topics[1]), str(topics[0])])
+        assert all(float(line[3]) > 0 for line in lines)  # a small rate, too
         assert f"no subscription is to read it: {topics[1]}, {topics[0]}" in out
         _, out, _ = await Shell(served, capsys).run("topics", "busiest", "--limit", "1")
         assert out.splitlines()[-1] == "and 1 more"
