@@ -69,7 +69,11 @@ class Awaited(msgspec.Struct, rename="camel"):
     served_at: int = 0
     """When that began to serve it, by the leader's clock."""
     came: Waited = msgspec.field(default_factory=Waited)
-    """Those that were back when the owner was last asked."""
+    """Those that were back when the owner was last asked, or at owners before it."""
+    before: Waited = msgspec.field(default_factory=Waited)
+    """Those that were back at owners before it: the bundle has moved on."""
+    again_at: int = 0
+    """When the first of these owners began to serve it."""
 
 
 @dataclass(slots=True)
@@ -119,8 +123,6 @@ class Returning:
         """Ask the owner; true if there is no more to learn of it."""
         tracked = self.owners.by_bundle[bundle]
         address = self.brokers.address(tracked.broker)
-        if item.owner and tracked.broker != item.owner:
-            return True  # it was moved on, which its clients noticed once more
         if address is None:
             return False
         try:
@@ -131,15 +133,18 @@ class Returning:
             return False
         now_ms = self.moves.term.clock.now_ms()
         served_at = now_ms - int(back.served_ms or 0)
-        if item.owner and abs(served_at - item.served_at) > SAME_LIFE_MS and back.served_ms:
-            return True  # likewise
-        if not item.owner:
-            item.owner, item.served_at = tracked.broker, served_at
-        count = min(back.count, item.clients)
-        late_ms = max(0, served_at - absence.left_at)
-        waits = [] if back.served_ms is None else [late_ms + it for it in back.returned_ms[:count]]
-        item.came = Waited(count, len(waits), sum(waits), max(waits, default=0.0))
-        return count >= item.clients or now_ms - item.served_at > RETURN_MS_MAX
+        again = back.served_ms and abs(served_at - item.served_at) > SAME_LIFE_MS
+        if tracked.broker != item.owner or again:
+            item.owner, item.served_at, item.before = tracked.broker, served_at, item.came
+            item.again_at = item.again_at or served_at
+        count, before = min(back.count, item.clients), item.before
+        more = max(0, count - before.back)  # and not those that a move only disturbed again
+        late_ms = max(0, item.served_at - absence.left_at)
+        latest = sorted(back.returned_ms[:count], reverse=True)[:more]
+        waits = [] if back.served_ms is None else [late_ms + it for it in latest]
+        item.came = Waited(more, len(waits), sum(waits), max(waits, default=0.0))
+        item.came.add(before)
+        return item.came.back >= item.clients or now_ms - item.again_at > RETURN_MS_MAX
 
 
 def clients_of_bundles(stats: Mapping[str, NamespaceBundleStats]) -> dict[str, int]:

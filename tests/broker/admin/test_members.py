@@ -136,6 +136,37 @@ async def test_clients_of_a_lost_broker() -> None:
         assert told.clients_waited_ms == entry["clientsWaitedMs"]
 
 
+async def test_clients_that_came_back_after_the_bundle_had_moved_on() -> None:
+    """They are back, too; and whoever was back before is counted once."""
+    async with serving(brokers=3) as served:
+        lost, name = served.brokers[1], served.broker_id(1)
+        reports = served.brokers[0].use.brokers.reports
+        await lost.serve(TOPIC)
+        async with a_client(await lost.listen()) as client:
+            await client.produce(TOPIC)
+            await client.subscribe(TOPIC)
+            await until(lambda: reports[name].num_producers + reports[name].num_consumers == 2)
+            lost.store.suspend()
+            lost.store.expire()
+            await absent(served, name, how="lost", clients=2, clientsBack=0)
+        await served.brokers[0].serve(TOPIC)
+        async with a_client(await served.brokers[0].listen()) as client:
+            await client.produce(TOPIC)
+            before = await absent(served, name, clientsBack=1)
+        bundle = next(iter(served.brokers[0].use.ownership.owned()))
+        unload = f"/admin/v2/namespaces/{bundle}/unload"
+        assert (await served.ask("PUT", unload, at=0)).status == 204
+        await served.brokers[2].serve(TOPIC)
+        async with a_client(await served.brokers[2].listen()) as client:
+            await client.produce(TOPIC)
+            await client.subscribe(TOPIC)
+            entry = await absent(served, name, clientsBack=2)
+        assert entry["clientsWaitedMs"] >= before["clientsWaitedMs"]
+        changes = [it for it in served.brokers[0].history.records if isinstance(it, MemberChange)]
+        (told,) = [it for it in changes if it.event == "clients"]
+        assert (told.clients, told.clients_back) == (2, 2)
+
+
 async def test_clients_of_a_lost_leader_in_the_extensible_manager() -> None:
     """The next leader knows how many there were: every broker does. All bundles count, also those
     without traffic.
