@@ -76,7 +76,7 @@ class Parts:
         self.audit = build_audit(outside, self._telling)
         self.access = build_access(settings, outside, cluster.namespaces, noting, base.corrupt)
         connect(self.hosting, self.access, self.audit)
-        record_clients(self.hosting, outside.history, base.broker_id)
+        record_clients(self.hosting, outside.history, outside.archive, base.broker_id)
         storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
         self._topics = Topics(noting, cluster.namespaces, base.broker, base.corrupt, storage)
         share_topics(self._topics, self.hosting)

@@ -22,9 +22,11 @@ from loadmanager.broker.topics.access import AccessSettings, BrokerAccess
 from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.broker.topics.topics import Topics
+from loadmanager.engine.history.clients import REFUSED
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
@@ -105,10 +107,14 @@ def announce_openings(manager: RunningManager, hosting: BrokerService) -> None:
         manager.claims.openings.limit_s = OPEN_TIMEOUT_S
 
 
-def record_clients(hosting: BrokerService, history: History | None, broker: str) -> None:
+def record_clients(
+    hosting: BrokerService, history: History | None, archive: Archive | None, broker: str
+) -> None:
     """Have the service record its clients if it can, as our broker does."""
     if history is not None and isinstance(hosting, RecordsClients):
-        hosting.record_clients(history, broker)
+        unrecorded = hosting.record_clients(history, broker)
+        if archive is not None:
+            archive.unrecorded[REFUSED] = unrecorded
 
 
 def connect(hosting: BrokerService, access: BrokerAccess | None, audit: Audit) -> None:

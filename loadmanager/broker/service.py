@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from loadmanager.broker.topics.limits import PolicyListener
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.conf import Live
 from loadmanager.kit.history.archive import Archive
-from loadmanager.kit.history.port import History
+from loadmanager.kit.history.port import History, HistoryRecord
 from loadmanager.kit.listener import Tls
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.telemetry import Detail, Sample
@@ -92,8 +92,12 @@ class TellsChanges(Protocol):
 class RecordsClients(Protocol):
     """A `BrokerService` that records which clients come, leave and are refused."""
 
-    def record_clients(self, history: History, broker: str) -> None:
-        """Record them from now on; called before `BrokerService.begin`."""
+    def record_clients(
+        self, history: History, broker: str
+    ) -> Callable[[], Sequence[HistoryRecord]]:
+        """Record them from now on; called before `BrokerService.begin`. Returns what tells those
+        that are counted, and not recorded yet.
+        """
         ...
 
 

@@ -439,6 +439,7 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
         await page.wait_text("1 broker lost, 0 clients interrupted", "#moves")
         await page.click("#throttled summary")
+        await page.wait_text("3 refusals in the last hour", "#throttled")
         await page.wait_text("was refused by", "#throttled")
         await page.wait_text("no such topic (TopicNotFound, 3 times)", "#throttled")
         assert not page.errors

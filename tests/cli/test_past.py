@@ -23,7 +23,7 @@ from loadmanager.cli.admin.archives import records_since
 from loadmanager.cli.admin.times import clock, parse_moment
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import REFUSED, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     AuditedChange,
@@ -493,10 +493,22 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
             _, out, _ = await shell.run("find", *text, "--refused")
             assert "10.0.0.7:5000" in out
             assert "is busy" in out
-            assert "may go on" not in out
-        _, out, _ = await shell.run("find", "--refused", "--since", "3m")
-        assert "10.0.0.7:5000" in out
-        assert "may go on: a refusal that goes on is recorded every 10 minutes" in out
+        assert "nobody was refused" in (await shell.run("find", "--refused", "--since", "3m"))[1]
+        again = ClientStep(
+            ts=now, broker=first, event="refused", times=19, **there, **refused, roles=["till"]
+        )
+        once = structs.replace(again, ts=now - 8 * MINUTE, times=1)
+        await written(served, 0, once)
+        archive = served.brokers[0].use.archive
+        assert archive is not None
+        archive.unrecorded[REFUSED] = lambda: [again]  # as a broker counts what goes on
+        _, out, _ = await shell.run("find", "till", "--refused")
+        (line,) = [line for line in out.splitlines() if "10.0.0.7:5000" in line]
+        assert line.startswith(clock(now))
+        assert " till " in line
+        assert " 20 " in line
+        _, out, _ = await shell.run("history", "till")
+        assert "from 10.0.0.7:5000 as till on" in out
         assert "nobody was refused" in (await shell.run("find", "till-4", "--refused"))[1]
         assert (await shell.run("find"))[0] == 2
 

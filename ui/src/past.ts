@@ -178,7 +178,9 @@ function clientText(record: ArchivedEvent["record"]): string {
   const of = (field: string): string => text(record, field);
   const within = of("subscription") ? ` of ${of("subscription")}` : "";
   const on = of("topic") ? ` on ${of("topic").replace(/^persistent:\/\//, "")}` : "";
-  const who = `${of("what")} ${of("name")}`.trim() + `${within} from ${of("client")}${on}`;
+  const roles = (record["roles"] as string[] | undefined) ?? [];
+  const as = roles.length ? ` as ${roles.join(", ")}` : "";
+  const who = `${of("what")} ${of("name")}`.trim() + `${within} from ${of("client")}${as}${on}`;
   if (of("event") === "attached") return `${who} is served by ${of("broker")}`;
   if (of("event") === "refused") {
     const times = figure(record, "times") ?? 1;
@@ -461,10 +463,30 @@ export async function askUnproven(since: number): Promise<string[]> {
   return [...more, ...lapses.slice(-LAPSES).map(lapseText)];
 }
 
-// Who was refused something since then, the last one first.
-export async function askRefused(since: number): Promise<ClientLine[]> {
-  const { parts } = await events(["kind=client.refused"], `since=${since}&limit=${LISTED}`);
-  return parts.map(({ last, record }) => ({ ts: last, bad: true, text: clientText(record) }));
+// Who was refused something since then and how often, the last one first.
+export interface Refusal extends ClientLine {
+  times: number;
+}
+
+const OF_REFUSAL = ["address", "roles", "what", "name", "topic", "subscription", "broker", "code"];
+const REFUSALS = 1_000;
+
+export async function askRefused(since: number): Promise<Refusal[]> {
+  const { parts } = await events(["kind=client.refused"], `since=${since}&limit=${REFUSALS}`);
+  const refusals = new Map<string, { last: number; times: number; record: ArchivedEvent["record"] }>();
+  for (const { last, record } of parts) {
+    const key = JSON.stringify(OF_REFUSAL.map((field) => record[field] ?? null));
+    const before = refusals.get(key);
+    const times = figure(record, "times") ?? 1;
+    if (before) before.times += times;
+    else refusals.set(key, { last, times, record });
+  }
+  return [...refusals.values()].map(({ last, times, record }) => ({
+    ts: last,
+    bad: true,
+    times,
+    text: clientText({ ...record, times: times as never }),
+  }));
 }
 
 export interface Mark {

@@ -2,7 +2,7 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askPast, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, Mark, Past, Today } from "./past";
+import type { ClientLine, Down, Earlier, Mark, Past, Refusal, Today } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
 import { DAY_MS, HOUR_MS, when } from "./when";
@@ -278,7 +278,7 @@ export const lastOfClient = (name: string, until: number | null): Promise<Client
 export const earlierOf = (name: string | null, epoch: number): Promise<Earlier[]> =>
   orNone(askEarlier(name, epoch).then((earlier) => [earlier]));
 export const unproven = (): Promise<string[]> => orNone(askUnproven(Date.now() - HOUR_MS));
-export const refused = (): Promise<ClientLine[]> => orNone(askRefused(Date.now() - HOUR_MS));
+export const refused = (): Promise<Refusal[]> => orNone(askRefused(Date.now() - HOUR_MS));
 export const todays = (): Promise<Today[]> => orNone(askToday().then((today) => [today]));
 export const decisionOf = (id: string): Promise<Decision[]> => orNone(askDecision(id));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useNames } from "./decisions";
 import { bytes, clock, count, duration, messages, plural } from "./format";
 import type { HoldingLimit as Limit } from "../generated/openapi";
-import type { ClientLine } from "./past";
+import type { Refusal } from "./past";
 import { useRecorded } from "./recorded";
 import { refused, throttled } from "./state";
 import { use } from "./store";
@@ -53,12 +53,13 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
 
 const REFUSED_SHOWN = 10;
 
-function Refused({ lines }: { lines: ClientLine[] }): JSX.Element | null {
+function Refused({ lines }: { lines: Refusal[] }): JSX.Element | null {
   if (!lines.length) return null;
   const more = lines.length - REFUSED_SHOWN;
+  const times = lines.reduce((sum, it) => sum + it.times, 0);
   return (
     <details class="refused">
-      <summary>{plural(lines.length, "refusal")} in the last hour</summary>
+      <summary>{plural(times, "refusal")} in the last hour</summary>
       <ul class="list small">
         {lines.slice(0, REFUSED_SHOWN).map(({ ts, text }) => (
           <li key={`${ts} ${text}`}>

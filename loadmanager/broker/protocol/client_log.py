@@ -4,6 +4,10 @@ many come at once, some are counted only: other records must not suffer.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from msgspec import structs
+
 from loadmanager.broker.protocol.admission import Comer
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -25,6 +29,20 @@ TEXT_MAX = 500
 """Characters that are recorded of what a client says."""
 
 
+@dataclass(slots=True)
+class Repeats:
+    """A refusal that was recorded, and what came of it since."""
+
+    step: ClientStep
+    """As it was recorded."""
+    recorded_s: float
+    last_s: float
+    client: str
+    """Who was refused last."""
+    times: int = 0
+    """How often since the record."""
+
+
 class ClientLog:
     """Records the clients of one broker."""
 
@@ -37,8 +55,7 @@ class ClientLog:
         self._room, self._room_s = float(AT_ONCE), clock.monotonic_s()
         self._refusals, self._refusals_s = 0, float("-inf")
         self._unrecorded = 0
-        self._refused: dict[tuple[object, ...], tuple[float, int]] = {}
-        """A refusal → when it was recorded, and how often it came since."""
+        self._refused: dict[tuple[object, ...], Repeats] = {}
 
     def attached(self, client: AttachedProducer | AttachedConsumer) -> None:
         """A producer or consumer is served now."""
@@ -82,8 +99,9 @@ class ClientLog:
             wanted = _wanted(command)
         key = (connection.address, code, wanted)
         before = self._refused.get(key)
-        if before is not None and now_s < before[0] + REFUSED_AGAIN_S:
-            self._refused[key] = (before[0], before[1] + 1)
+        if before is not None and now_s < before.recorded_s + REFUSED_AGAIN_S:
+            before.times += 1
+            before.last_s, before.client = now_s, connection.peer
             return
         if now_s >= self._refusals_s + REFUSALS_EVERY_S:
             self._refusals, self._refusals_s = 0, now_s
@@ -93,9 +111,8 @@ class ClientLog:
         self._refusals += 1
         if before is None and len(self._refused) >= REFUSALS_MAX:
             del self._refused[next(iter(self._refused))]
-        self._refused[key] = (now_s, 0)
         what, name, topic, subscription = wanted
-        times = before[1] if before else 0
+        times = before.times if before else 0
         step = ClientStep(
             ts=self._clock.now_ms(),
             broker=self.broker,
@@ -111,7 +128,22 @@ class ClientLog:
             code=pb.ServerError.Name(code),
             times=times + 1,
         )
+        self._refused[key] = Repeats(step, now_s, now_s, connection.peer)
         self._record(step)
+
+    def unrecorded(self) -> list[ClientStep]:
+        """Refusals that came again since they were recorded, as they will be."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        return [
+            structs.replace(
+                it.step,
+                ts=now_ms - round(1000 * (now_s - it.last_s)),
+                client=it.client,
+                times=it.times,
+            )
+            for it in self._refused.values()
+            if it.times
+        ]
 
     def _step(self, event: str, client: AttachedProducer | AttachedConsumer) -> ClientStep:
         connection, within = client.connection, None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from loadmanager.broker.protocol.hosted import BundleStats, OpenBundle, clients_of, divide, unite
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.history.port import History
+from loadmanager.kit.history.port import History, HistoryRecord
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.units import MIB
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
@@ -24,9 +24,14 @@ class HostedBundles:
         self._unproven = False
         """Whether stored topics are served without the lease, or were a moment ago."""
 
-    def record_clients(self, history: History, broker: str) -> None:
-        """Record which clients come and leave from now on; called before the first connection."""
+    def record_clients(
+        self, history: History, broker: str
+    ) -> Callable[[], Sequence[HistoryRecord]]:
+        """Record which clients come and leave from now on; called before the first connection.
+        Returns what tells the refusals that are counted, and not recorded yet.
+        """
         self.serving.clients.history, self.serving.clients.broker = history, broker
+        return self.serving.clients.unrecorded
 
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve a bundle from now on.

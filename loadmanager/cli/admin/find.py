@@ -4,6 +4,7 @@ was refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 import click
@@ -23,13 +24,13 @@ from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
-from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
+from loadmanager.engine.history.clients import REFUSED, ClientStep
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
 WAITS_MAX = 3
 """For so many topics with clients that wait, it names who uses most of what they wait for."""
-REFUSED = f"{ClientStep.kind}.refused"
+RECORDS_MAX = 1_000
 STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
 
 
@@ -47,8 +48,8 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     It says on which topic they are, which broker serves it, how much they get through, and what
     holds them now; those with exactly this name come first. `history` of the name or the address
     tells when they came, left and were refused. With --refused, those of the last hour who were
-    refused something, or since --since; TEXT is then a whole name, an address, a role or a topic,
-    or left out.
+    refused something, or since --since, how often, and when last; TEXT is then a whole name, an
+    address, a role or a topic, or left out.
     """
     if refused:
         return _refused(admin, text, since, limit)
@@ -103,13 +104,11 @@ def _last_of(admin: AdminClient, text: str) -> list[str]:
 
 def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:
     since = now_ms() - HOUR_MS if since is None else since
-    about = text or None
-    from_ms = max(since - 1000 * REFUSED_AGAIN_S, 0)
-    past = events_of(admin, (REFUSED,), about, since_ms=from_ms, limit=limit)
-    steps = [(event.last, event.record_as(ClientStep)) for event in past.events]
+    past = events_of(admin, (REFUSED,), text or None, since_ms=since, limit=RECORDS_MAX)
+    refusals = list(_together([event.record_as(ClientStep) for event in past.events]).values())
     rows = [
         (
-            clock(at_ms),
+            clock(step.ts),
             step.client,
             ", ".join(step.roles) or None,
             " ".join(filter(None, (step.what, step.name))),
@@ -118,13 +117,24 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
             step.times,
             step.reason,
         )
-        for at_ms, step in steps
+        for step in refusals[:limit]
     ]
-    headers = ("when", "client", "role", "as", "topic", "broker", "times", "why")
-    nobody = f"nobody was refused since {clock(from_ms)}, as far as it is recorded"
+    headers = ("last", "client", "role", "as", "topic", "broker", "times", "why")
+    nobody = f"nobody was refused since {clock(since)}, as far as it is recorded"
     shown: Shown = table(headers, rows) if rows else nobody
-    again = f"a refusal that goes on is recorded every {REFUSED_AGAIN_S // 60} minutes"
-    earlier = any(at_ms < since for at_ms, _ in steps)
-    notes = [f"those before {clock(since)} may go on: {again}"] if earlier else []
+    notes = [f"and {len(refusals) - limit} more"] if len(refusals) > limit else []
     data = [{"ts": event.ts, "record": event.record} for event in past.events]
     return Output(data, (shown, *notes, *incomplete(past.notes)), missing=past.missing)
+
+
+def _together(steps: Iterable[ClientStep]) -> dict[tuple[object, ...], ClientStep]:
+    """The records of each refusal as one, of the newest first: how often it came in all of them."""
+    refusals = dict[tuple[object, ...], ClientStep]()
+    for step in steps:
+        who = (step.address, tuple(step.roles), step.what, step.name)
+        key = (*who, step.topic, step.subscription, step.broker, step.code)
+        if key in refusals:
+            refusals[key].times += step.times
+        else:
+            refusals[key] = step
+    return refusals

@@ -212,7 +212,9 @@ def client_sentence(step: ClientStep) -> str:
     """What a client did, or was refused."""
     within = f" of {step.subscription}" if step.subscription else ""
     named = f"{step.what} {step.name}".strip() + within
-    who = " ".join(filter(None, [named, f"from {step.client}", step.topic and f"on {step.topic}"]))
+    role = f"as {', '.join(step.roles)}" if step.roles else ""
+    topic = step.topic and f"on {step.topic}"
+    who = " ".join(filter(None, [named, f"from {step.client}", role, topic]))
     if step.event == "attached":
         return f"{who} is served by {step.broker}"
     if step.event == "refused":

@@ -44,4 +44,6 @@ class ClientStep(Record, kw_only=True):
     """Of `refused`: how often since the last record of the same. Of `unrecorded`: how many."""
 
 
+REFUSED = f"{ClientStep.kind}.refused"
+"""The kind under which archives have those that were refused."""
 CLIENT_KINDS: dict[str, type[Record]] = {ClientStep.kind: ClientStep}

@@ -7,21 +7,25 @@ on: what cannot be written is dropped and counted.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import NotFoundError, OperationalError
 from loadmanager.kit.files.worker import Worker
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.history.archive_file import ArchiveFile, OtherFormatError, put_aside
 from loadmanager.kit.history.archive_reader import ArchiveReader, DamagedError
-from loadmanager.kit.history.catalogue import Catalogue
+from loadmanager.kit.history.catalogue import Catalogue, EventsOf
 from loadmanager.kit.history.layout import cluster_folder, safe_name
 from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.kit.history.settings import HistorySettings
@@ -93,6 +97,8 @@ class Archive:
         self._again_s = self._tidy_s = self._sign_s = 0.0
         self._failing = self._doubted = False
         """`_doubted`: a question found it damaged, which who writes may not notice."""
+        self.unrecorded: dict[str, Callable[[], Sequence[HistoryRecord]]] = {}
+        """Kind of event → what tells those that are counted, and recorded later."""
         self.written = self.dropped = self.failures = self.forgotten = self.bytes_used = 0
 
     # Of the event loop
@@ -136,6 +142,38 @@ class Archive:
             raise OperationalError(f"the archive cannot be read: {error}") from None
         finally:
             self._asked -= 1
+
+    async def events(
+        self,
+        kinds: Sequence[str],
+        about: str | None,
+        times: tuple[int, int],
+        limit: int,
+        part: str | None = None,
+    ) -> ArchivedEvents:
+        """Events of some kinds (none: all) about something (None: everything), between two times,
+        the newest first, also those that are counted only; see `ask`.
+        """
+        answer = await self.ask(lambda file: file.events(kinds, about, *times, limit), part)
+        counted = [
+            (record.ts, -1 - number, kind, record)
+            for kind, unrecorded in self.unrecorded.items()
+            if part is None and (kind in kinds or not kinds)
+            for number, record in enumerate(unrecorded())
+            if times[0] <= record.ts <= times[1] and (about is None or about in self._of(record))
+        ]
+        if counted:
+            newest = heapq.nlargest(limit, counted)
+            events = [*answer.events, *(_event(*each) for each in newest)]
+            events.sort(key=lambda it: (it.ts, it.id), reverse=True)
+            answer.cut_off = answer.cut_off or len(events) > limit
+            answer.events = events[:limit]
+        return answer
+
+    def _of(self, record: HistoryRecord) -> Iterable[str]:
+        """What a record is about."""
+        rule = self._catalogue.get(record.kind)
+        return rule.about(record) if isinstance(rule, EventsOf) else ()
 
     async def beside(self) -> list[str]:
         """The names of brokers whose archives are beside this one. Raises `OperationalError`."""
@@ -267,3 +305,8 @@ class Archive:
                 error=str(error),
                 kind=type(error).__name__,
             )
+
+
+def _event(ts: int, number: int, kind: str, record: HistoryRecord) -> ArchivedEvent:
+    document = msgspec.json.decode(msgspec.json.encode(record))
+    return ArchivedEvent(id=number, kind=kind, ts=ts, last=ts, times=1, record=document)

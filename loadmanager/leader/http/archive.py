@@ -128,17 +128,17 @@ class ArchiveRoutes:
 
     @operation(ArchivedEvents, query=(KIND, ABOUT, SINCE, UNTIL, EVENTS, PART), also=NONE)
     async def events(self, request: web.Request) -> web.Response:
-        """Decisions, ends of moves, splits, steps of ownership, changes and members that were
-        recorded by the broker that is asked, the newest first.
+        """Decisions, ends of moves, splits, steps of ownership, changes, members and clients that
+        were recorded by the broker that is asked, the newest first; of refusals also how often they
+        came since they were recorded, with a negative `id`.
         """
         kinds, about = request.query.getall("kind", []), ABOUT.text(request)
         since, until = SINCE.whole(request), UNTIL.whole(request)
         limit = EVENTS.whole(request)
         if len(kinds) > len(ARCHIVED) * 4:
             raise BadInputError("kind is given too often")
-        answer = await self._archive().ask(
-            lambda file: file.events(kinds, about, since, until, limit), PART.text(request)
-        )
+        part = PART.text(request)
+        answer = await self._archive().events(kinds, about, (since, until), limit, part)
         return shown(answer)
 
     @operation(ArchivedMoment, query=(AT, LOAD_KINDS, PART), also=NONE)

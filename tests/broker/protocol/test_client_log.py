@@ -101,9 +101,13 @@ async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
     for _ in range(5):
         await broker.say(connection, nameless)
     assert [step.times for step in records.taken()] == [1]
+    unrecorded = broker.server.serving.clients.unrecorded
+    (counted,) = unrecorded()
+    assert (counted.times, counted.what, counted.ts) == (4, "consumer", broker.clock.now_ms())
     broker.clock.forward_ms(REFUSED_AGAIN_S * 1_000)
     await broker.say(connection, nameless)
     assert [step.times for step in records.taken()] == [5]
+    assert not unrecorded()
 
 
 async def test_too_many_at_once_are_counted_only(broker: Broker) -> None:
