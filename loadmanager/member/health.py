@@ -26,10 +26,11 @@ class Health:
 
     def why_no_leader(self) -> str:
         """Why this broker may know none, after "there is no leader now"; empty: not known."""
-        base = self.base
-        if base.store.lease.held(base.clock.monotonic_s()):
+        lease, now_s = self.base.store.lease, self.base.clock.monotonic_s()
+        if lease.held(now_s):
             return ""
-        return f": {UNPROVEN}"
+        took = f", for {now_s - lease.proven_until_s:.0f} s now" if lease.proven_until_s else ""
+        return f": {UNPROVEN}{took}"
 
     async def check(self) -> None:
         """Write to the store and read the value back.

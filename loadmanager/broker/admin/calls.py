@@ -5,6 +5,7 @@ bounded answers, and one way to say why there is none.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -165,4 +166,16 @@ def _named(broker: BrokerAddress, timeout_s: float) -> Iterator[None]:
     except TimeoutError:
         raise UnansweredError(broker, f"did not answer within {timeout_s:g} s", late=True) from None
     except (aiohttp.ClientError, OSError) as error:
-        raise UnansweredError(broker, f"cannot be reached: {said(error)}") from None
+        raise UnansweredError(broker, f"cannot be reached: {plain(error)}") from None
+
+
+def plain(error: Exception) -> str:
+    """What kept a connection from being made, as the system says it; else the error's own text."""
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return said(error)
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if not isinstance(cause, OSError) or not cause.errno:
+        return said(error)
+    if cause.errno < 0:  # of the resolver
+        return cause.strerror or said(error)
+    return os.strerror(cause.errno).lower()

@@ -19,10 +19,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls, UnansweredError, whole
+from loadmanager.broker.admin.calls import Calls, UnansweredError, plain, whole
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import OperationalError, said
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.http.answers import failed, raw_body
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
 from loadmanager.kit.http.streams import Streams, write
@@ -133,7 +133,7 @@ class Following:
         except TimeoutError:
             return failed(504, f"{broker.broker_id} did not answer within {TIMEOUT_S:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            return failed(502, f"{broker.broker_id} cannot be reached: {said(error)}")
+            return failed(502, f"{broker.broker_id} cannot be reached: {plain(error)}")
 
     def _broker_at(self, base: str) -> BrokerAddress | None:
         """The broker with that address, with TLS or without, of any listener."""

@@ -130,7 +130,8 @@ def uncounted(admin: AdminClient, no_answer: Mapping[str, str]) -> dict[str, str
     for absence in absent:
         left = absence.bundles - absence.placed
         if left and absence.broker not in missing:
-            how = HOW.get(absence.how, absence.how)
-            text = f"it was {how}" if absence.how == "lost" else f"it has {how}"
-            missing[absence.broker] = f"{text}, and {bundles_text(absence)}"
+            how, some = HOW.get(absence.how, absence.how), absence.waiting[:NAMED_MAX]
+            more = f" and {left - len(some)} more" if left > len(some) else ""
+            text = f"{how}, and {left} of its bundles without an owner: {', '.join(some)}{more}"
+            missing[absence.broker] = text
     return missing

@@ -52,6 +52,11 @@ REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 NAMED_MAX = 5
 HEALTH_S = 5.0
 HEALTHY = "it serves"
+STORE = "metadata store"
+GOES_ON = (
+    "stored topics that are open go on as long as no session is known to be over; until the store "
+    "answers, nothing is opened, placed, moved, split or set"
+)
 MANY_TIMES = 100
 TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
 CLEAR = "\x1b[H\x1b[2J"
@@ -89,8 +94,16 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     brokers = brokers_of(admin)
     said, silent = ask_each(admin, brokers, lambda at, _: health_of(at), timeout_s=HEALTH_S)
     health = {broker: said.get(broker) or silent[broker] for broker in brokers}
-    texts = [f"{broker}: {HEALTHY if text == 'ok' else text}" for broker, text in health.items()]
-    lines = [f"NO BROKER LEADS NOW: {error}", *texts, "`loadmanager doctor` says more"]
+    says = {
+        broker: HEALTHY if text == "ok" else text.partition(f"{broker} ")[2] or text
+        for broker, text in health.items()
+    }
+    texts = [f"{broker}: {text}" for broker, text in says.items()]
+    without_store = [STORE in text for text in says.values()]
+    lines = [f"NO BROKER LEADS NOW: {error}"]
+    if without_store and all(without_store):
+        lines = [f"THE METADATA STORE DOES NOT ANSWER, so that no broker leads: {error}", GOES_ON]
+    lines += [*texts, "`loadmanager doctor` says more"]
     return Output({"leader": None, "brokers": health}, lines, status=1)
 
 

@@ -85,10 +85,10 @@ async def test_topics_that_nobody_serves(command: str, capsys: pytest.CaptureFix
         served.brokers[1].store.suspend()
         served.brokers[1].store.expire()
         status, out, err = await eventually(
-            lambda: shell.run("topics", command), lambda answer: "was lost" in answer[2]
+            lambda: shell.run("topics", command), lambda answer: "left out" in answer[2]
         )
         assert (status, out.split()[:5]) == (1, ["no", "topic", "that", "was", "counted"])
-        assert f"{lost} is left out: it was lost, and 1 bundle, 1 without an owner" in err
+        assert f"{lost} is left out: lost, and 1 of its bundles without an owner: " in err
 
 
 async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:
