@@ -33,6 +33,7 @@ from loadmanager.engine.history.records import (
     Throttle,
 )
 from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
 
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
@@ -252,8 +253,15 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
         owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}
         first = OwnershipStep(ts=then - MINUTE, broker=lost, **owned)
         step = OwnershipStep(ts=then + 20_000, broker=other, **owned)
+        lapse = MemberChange(
+            ts=then + 30_000, broker=other, of=other, event="proven", took_ms=8_000
+        )
+        cordon = AuditedChange(
+            ts=then + 18_000, broker=other, role="jane", address="10.0.0.7", over="http", what="",
+            path=paths.cordon(other), after="{}",
+        )  # fmt: skip
         await written(served, 0, load, first, loads[0], members[0])
-        await written(served, 1, step, loads[1], *members[1:])
+        await written(served, 1, step, loads[1], *members[1:], lapse, cordon)
         for seconds, owner, leader in ((5, lost, lost), (15, None, other), (25, other, other)):
             at = ("--at", clock(then + 1000 * seconds).replace(" ", "T"))
             (row,) = await shell.json("bundles", "list", *at)
@@ -262,6 +270,12 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
             assert (row["bundle"], row["broker"]) == (BUNDLE.rpartition("/")[2], owner)
             rows = await shell.json("brokers", "list", *at)
             assert next((row["broker"] for row in rows if row["leader"]), None) == leader
+            states = {row["broker"]: row["state"].partition(" since")[0] for row in rows}
+            assert states[lost] == ("lost" if seconds > 10 else "")
+            assert states[other] == ("cordoned" if seconds > 18 else "")
+            for command in (("brokers", "list"), ("limits", "list")):
+                out = (await shell.run(*command, *at))[1]
+                assert (f"{other} could not prove its session" in out) == (seconds > 22)
         out = (await shell.run("history", BUNDLE))[1]
         assert f"{lost} left: lost; it owned 1 bundle" in out
 

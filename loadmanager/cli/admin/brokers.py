@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,14 +13,17 @@ from loadmanager.cli.admin.archives import at_option, events_of, figures, listed
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.downtimes import say_down
+from loadmanager.cli.admin.downtimes import gone_at, say_down
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.moves import CordonShown
 
@@ -28,6 +32,7 @@ AWAY = ("gone", "stopped")
 NO_LEADER = (502, 503)
 """The leader that a broker knows does not answer; it knows none."""
 MEMBERS_MAX = 1_000
+CHANGES_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
 _broker = click.argument("broker", required=False)
 
@@ -107,27 +112,48 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         for loads in past.loads
         for name in sorted(loads.figures)
     ]
-    leader = _leader_at(admin, at_ms)
+    members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
+    leader, gone, cordons = _leader_at(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
     for row in data:
         row["leader"] = row["broker"] == leader
+        row["state"] = gone.get(row["broker"]) or cordons.get(row["broker"], "")
     rows = [
         (
             row["broker"],
             "leader" if row["leader"] else "",
-            100 * row["usage"],
-            round(row["bundles"]),
-            row["msg_rate_in"] + row["msg_rate_out"],
+            *(
+                [None] * 3
+                if row["broker"] in gone
+                else (
+                    100 * row["usage"],
+                    round(row["bundles"]),
+                    row["msg_rate_in"] + row["msg_rate_out"],
+                )
+            ),
             clock(row["at"]),
+            row["state"],
         )
         for row in data
     ]
-    headers = ("broker", "role", "load %", "bundles", "msg/s", "until")
+    headers = ("broker", "role", "load %", "bundles", "msg/s", "until", "")
     return listed_at(data, headers, rows, past)
 
 
-def _leader_at(admin: AdminClient, at_ms: int) -> str | None:
+def _cordons_at(admin: AdminClient, at_ms: int) -> dict[str, str]:
+    """Broker → its cordon at a moment, as far as somebody ordered it and that is recorded."""
+    cordons = dict[str, str]()
+    events = events_of(admin, (AuditedChange.kind,), until_ms=at_ms, limit=CHANGES_MAX).events
+    for event in reversed(events):
+        change = event.record_as(AuditedChange)
+        if (change.path or "").startswith(f"{paths.CORDONS}/"):
+            broker = paths.decode(paths.last(change.path or ""))
+            by = f"cordoned since {clock(event.ts)} by {change.role or change.address}"
+            cordons[broker] = "" if change.after is None else by
+    return cordons
+
+
+def _leader_at(events: Sequence[ArchivedEvent]) -> str | None:
     """The broker whose term had begun last; None: it had left, or that is not recorded."""
-    events = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
     left = set[str]()
     for event in events:  # the newest first
         change = event.record_as(MemberChange)

@@ -12,10 +12,12 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvents, RecordedSpan
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
 
 NAMED_MAX = 3
 LAPSES_MAX = 5
+LAPSE_MS_MAX = 3_600_000
+"""What lasted longer is not looked for when a moment is shown."""
 TOGETHER_MS = 12_000
 """One outage of the store ends the leases of brokers within a third of the session timeout, and
 they connect again within seconds.
@@ -96,9 +98,10 @@ class Lapse:
         )
 
 
-def unproven(admin: AdminClient, since_ms: int) -> list[Unproven]:
-    """Those that ended later than this, the oldest first; none without archives."""
+def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> list[Unproven]:
+    """Those that ended in this time, the oldest first; none without archives."""
     values = [("kind", MemberChange.kind), ("since", since_ms), ("limit", STARTS_MAX)]
+    values += [] if until_ms is None else [("until", until_ms)]
     try:
         parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
         changes = [event.record_as(MemberChange) for part in parts for event in part.events]
@@ -130,9 +133,29 @@ def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
 
 
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
-    """Have the loads of a moment say that the whole cluster was down then, if it was."""
+    """Have the loads of a moment say which brokers could not prove their sessions then, and that
+    the whole cluster was down, if it was.
+    """
+    lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
+    past.notes[:0] = [str(it) for it in lapses if it.begin <= at_ms <= it.end]
     if past.silent:
         past.notes[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+
+
+def gone_at(events: Iterable[ArchivedEvent], at_ms: int) -> dict[str, str]:
+    """Broker → how and when it had left, of those that were not there at a moment; `events`: of
+    members.
+    """
+    gone = dict[str, str]()
+    for event in sorted(events, key=lambda it: it.ts):
+        change = event.record_as(MemberChange)
+        if event.ts > at_ms:
+            break
+        if change.event == "left":
+            gone[change.of] = f"{change.how} since {clock(event.ts)}"
+        elif change.event in ("back", "starts", "proven"):
+            gone.pop(change.of, None)
+    return gone
 
 
 def between(runs: Iterable[RecordedSpan]) -> Sequence[tuple[int, int]]:

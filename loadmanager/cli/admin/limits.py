@@ -21,6 +21,7 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
+from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.shapes import (
     Document,
@@ -112,6 +113,7 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
 
 def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
     past = loads_at(admin, at_ms, "throttle")
+    say_down(admin, at_ms, past)
     data: list[dict[str, Any]] = [
         {"broker": loads.broker, "limit": name, "at": loads.ts, **figures(loads, name)}
         for loads in past.loads
