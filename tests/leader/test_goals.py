@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
@@ -50,16 +51,17 @@ class Scene:
         """The bundles of a broker."""
         return [name for name in BUNDLES if self.led.fleet.owners(name) == [f"b{index}:8080"]]
 
-    async def report(self, idle: int | None = None) -> None:
+    async def report(self, idle: int | None = None, part: float = 1.0) -> None:
         """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside; the bundles of
-        an `idle` one have no traffic.
+        an `idle` one have no traffic, and all others this part of their usual traffic.
         """
         await asyncio.sleep(0.01)
         at_ms = self.led.moves.term.clock.now_ms()
         for index in {0, 1, 2, 3} - self.lost:
-            each = NamespaceBundleStats() if index == idle else EACH
+            usual = msgspec.structs.replace(EACH, msg_throughput_in=part * EACH_BYTES)
+            each = NamespaceBundleStats() if index == idle else usual
             stats = dict.fromkeys(self.owned(index), each)
-            cpu = 2 + 5 * len(stats) * (index != idle)
+            cpu = 2 + 5 * part * len(stats) * (index != idle)
             await self.led.report(index, stats, cpu=cpu, at_ms=at_ms)
 
     async def step(self) -> None:
@@ -225,6 +227,22 @@ async def test_a_goal_waits_until_bundles_may_move_again() -> None:
         ended = await scene.run(order.id)
         assert ended.ended == REACHED
         assert ended.progress.arrived <= order.promise.moves + 2
+
+
+async def test_a_goal_waits_while_the_clients_are_away() -> None:
+    """It says so, and goes on with figures that count."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.report(part=0.1)
+        await scene.goals.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "TrafficDip"
+        assert len(scene.owned(1)) == COUNT
+        await asyncio.sleep(10)
+        await scene.report()
+        ended = await scene.run(order.id)
+        assert ended.ended == REACHED
 
 
 async def test_a_goal_that_waits_holds_up_nothing() -> None:

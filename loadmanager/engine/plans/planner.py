@@ -55,6 +55,7 @@ DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
+AWAY_CODE = "TrafficDip"
 NO_GAIN = 1e-12
 SWAPS_MAX = 200
 """Looks for two bundles that could change places, in one plan."""
@@ -155,6 +156,14 @@ def planning(
     return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model))
 
 
+def _away(goal: Goal, model: UsageModel) -> Reason | None:
+    """Why nothing is planned while the clients are away. A broker is emptied nevertheless."""
+    if model.dip is None or isinstance(goal, Emptied):
+        return None
+    text = f"the clients send {model.dip:.0%} of their usual traffic: these figures say nothing"
+    return Reason(AWAY_CODE, text)
+
+
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """A part of a plan: moves of one kind."""
@@ -189,7 +198,7 @@ class _Planning:
         """The broker that could not be lost when that was last asked."""
 
     def made(self, model: UsageModel) -> Pieces[GoalPlan]:
-        ends = self._impossible()
+        ends = self._impossible() or _away(self._goal, model)
         if ends is None:
             ends = yield from self._ends()
         reached = ends is REACHED
