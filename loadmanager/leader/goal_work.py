@@ -20,7 +20,7 @@ from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, Mov
 from loadmanager.engine.moves.queue import BY_OPERATOR
 from loadmanager.engine.plans.goals import MOVES_MAX, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, OrderedMove, Progress
-from loadmanager.engine.plans.planner import AWAY_CODE, LIMITS, NOTHING_HELPS, GoalPlan, Point
+from loadmanager.engine.plans.planner import AWAY, LIMITS, NOTHING_HELPS, GoalPlan, Point
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
@@ -241,7 +241,7 @@ class GoalWork:
         self, goal: Goal, work: OrderWork, made: GoalPlan, limits: PlanLimits
     ) -> Bar | None:
         """What bars every move that would help, if that passes."""
-        if made.ends.code == AWAY_CODE:
+        if made.ends.code == AWAY.code:
             now_ms = self.planning.moves.term.clock.now_ms()
             return Bar(made.ends, now_ms + SOON_MS)
         if made.ends.code != NOTHING_HELPS.code:

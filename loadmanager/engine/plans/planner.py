@@ -55,13 +55,13 @@ DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
-AWAY_CODE = "TrafficDip"
 NO_GAIN = 1e-12
 SWAPS_MAX = 200
 """Looks for two bundles that could change places, in one plan."""
 REACHED = Reason("Reached", "the goal is reached")
 LIMITS = Reason("Limits", "another move would pass a limit")
 NOTHING_HELPS = Reason("NothingHelps", "no other move would help")
+AWAY = Reason("TrafficDip", "the clients are away")
 NOT_ENOUGH = Reason("NotEnoughBrokers", "the others have no room for a broker that is lost")
 
 
@@ -161,7 +161,7 @@ def _away(goal: Goal, model: UsageModel) -> Reason | None:
     if model.dip is None or isinstance(goal, Emptied):
         return None
     text = f"the clients send {model.dip:.0%} of their usual traffic: these figures say nothing"
-    return Reason(AWAY_CODE, text)
+    return replace(AWAY, text=text)
 
 
 @dataclass(frozen=True, slots=True)
