@@ -260,8 +260,16 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
             ts=then + 18_000, broker=other, role="jane", address="10.0.0.7", over="http", what="",
             path=paths.cordon(other), after="{}",
         )  # fmt: skip
-        await written(served, 0, load, first, loads[0], members[0])
-        await written(served, 1, step, loads[1], *members[1:], lapse, cordon)
+        limits = [
+            Throttle(
+                ts=then, broker=broker, interval_ms=MINUTE, level="topic", limit=f"{topic} publish",
+                configured_messages_per_s=10, configured_bytes_per_s=-1,
+                delivered_messages_per_s=9.5, delivered_bytes_per_s=0,
+            )
+            for broker in (lost, other)
+        ]  # fmt: skip
+        await written(served, 0, load, first, loads[0], limits[0], members[0])
+        await written(served, 1, step, loads[1], limits[1], *members[1:], lapse, cordon)
         for seconds, owner, leader in ((5, lost, lost), (15, None, other), (25, other, other)):
             at = ("--at", clock(then + 1000 * seconds).replace(" ", "T"))
             (row,) = await shell.json("bundles", "list", *at)
@@ -270,6 +278,10 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
             assert (row["bundle"], row["broker"]) == (BUNDLE.rpartition("/")[2], owner)
             rows = await shell.json("brokers", "list", *at)
             assert next((row["broker"] for row in rows if row["leader"]), None) == leader
+            status, out, _ = await shell.run("limits", "list", *at)
+            limited_at = [it for it in (lost, other) if out.splitlines()[1].startswith(it)]
+            assert (status, limited_at) == ((0, [owner]) if owner else (1, []))
+            assert out.count("topic: ") == (1 if owner else 0)
             states = {row["broker"]: row["state"].partition(" since")[0] for row in rows}
             assert states[lost] == ("lost" if seconds > 10 else "")
             assert states[other] == ("cordoned" if seconds > 18 else "")

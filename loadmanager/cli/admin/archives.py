@@ -271,8 +271,12 @@ def incomplete(notes: Sequence[str]) -> list[Shown]:
 
 
 def listed_at(
-    data: list[dict[str, Any]], headers: Sequence[str], rows: Sequence[Any], past: LoadsOfAll
+    data: list[dict[str, Any]],
+    headers: Sequence[str],
+    rows: Sequence[Any],
+    past: LoadsOfAll,
+    nothing: str = "nothing is recorded of then",
 ) -> Output:
     """A table of what was recorded of a moment, with what is missing."""
-    shown = table(headers, rows) if rows else "nothing is recorded of then"
+    shown = table(headers, rows) if rows else nothing
     return Output(data, (shown, past.notes), status=0 if rows else 1, missing=past.missing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +25,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
+from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import (
     Document,
     HeldSubscription,
@@ -52,6 +55,7 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
+_TOPIC = re.compile(r"(non-)?persistent://\S+")
 ENDS = f"{OWN}/limit-ends"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
 isolation = AdminGroup(
@@ -111,14 +115,29 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
     return Output(data, (shown, ends), missing=missing)
 
 
+def _in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
+    """False for the limit of a topic whose bundle another broker owned then, or nobody: averages
+    have it of all that owned it within their time.
+    """
+    topic = _TOPIC.search(limit)
+    if topic is None:
+        return True
+    name = TopicName.parse(topic[0])
+    there = [it.owner for it in bundles if in_bundle(name, it.bundle)]
+    owners = set(filter(None, there))  # others were split or merged about then
+    return broker in owners if owners else not there
+
+
 def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
     past = loads_at(admin, at_ms, "throttle")
     say_down(admin, at_ms, past)
+    bundles, _ = bundles_at(admin, at_ms)
     data: list[dict[str, Any]] = [
         {"broker": loads.broker, "limit": name, "at": loads.ts, **figures(loads, name)}
         for loads in past.loads
         if broker in (None, loads.broker)
         for name in sorted(loads.figures)
+        if _in_force(name, loads.broker, bundles)
     ]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
     names = (
@@ -137,7 +156,8 @@ def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
         )
         for row in data
     ]
-    return listed_at(data, headers, rows, past)
+    nothing = "no limit was in use then, as far as it is recorded"
+    return listed_at(data, headers, rows, past, nothing)
 
 
 def _limits_of(at: AdminClient, _broker: str) -> Any:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
+from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
+from loadmanager.kit.names import TopicName
 
 EVENTS_MAX = 1_000
 NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
@@ -50,6 +52,12 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
     return owners_at(past.loads, events.events, at_ms), past
+
+
+def in_bundle(topic: TopicName, bundle: str) -> bool:
+    """Whether a bundle has a topic."""
+    namespace, span = split_bundle_name(bundle)
+    return namespace == str(topic.namespace) and topic_hash(str(topic)) in BundleRange.parse(span)
 
 
 def owners_at(

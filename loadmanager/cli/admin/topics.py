@@ -12,10 +12,9 @@ from loadmanager.cli.admin.archives import at_option, listed_at
 from loadmanager.cli.admin.asking import OWN, V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.past_owners import bundles_at
+from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.terminal import Shown, table, word
-from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
@@ -62,17 +61,12 @@ def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
 def _owner_at(admin: AdminClient, topic: str, at_ms: int) -> Output:
     name = TopicName.parse(topic)
     bundles, past = bundles_at(admin, at_ms)
-    there = [it for it in bundles if _is_in(name, it.bundle)]
+    there = [it for it in bundles if in_bundle(name, it.bundle)]
     if any(it.owner for it in there):  # others were split or merged about then
         there = [it for it in there if it.owner]
     rows = [(str(name), it.bundle.rpartition("/")[2], it.owner) for it in there]
     data = [{"topic": of, "bundle": span, "broker": owner} for of, span, owner in rows]
     return listed_at(data, ("topic", "bundle", "broker"), rows, past)
-
-
-def _is_in(topic: TopicName, bundle: str) -> bool:
-    namespace, span = split_bundle_name(bundle)
-    return namespace == str(topic.namespace) and topic_hash(str(topic)) in BundleRange.parse(span)
 
 
 @group.command("partitions")
