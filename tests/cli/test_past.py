@@ -20,7 +20,7 @@ from clusters.running import eventually, until
 from msgspec import structs
 
 from loadmanager.cli.admin.archives import records_since
-from loadmanager.cli.admin.times import clock, parse_moment
+from loadmanager.cli.admin.times import clock, parse_moment, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.clients import REFUSED, ClientStep
@@ -117,13 +117,40 @@ async def test_decisions_go_on_into_earlier_terms(
             "    the rest is even",
         ]
         at = ["decisions", "--at", clock(early + 1_000).replace(" ", "T"), "--bundle", BUNDLE]
-        assert (await shell.run(*at))[1].splitlines()[0].endswith("BalancedShedder moves 1 bundle")
+        filtered = (await shell.run(*at))[1].splitlines()
+        assert filtered[0].endswith("BalancedShedder moves 1 bundle, perhaps others, too")
         assert len((await shell.json("decisions", "--since", "1h"))["decisions"]) == 1
         status, _, err = await shell.run("decisions", "--broker", "nosuch:1")
         assert (status, "nosuch:1 is not active, and no record names it" in err) == (1, True)
         (row,) = (await shell.run("moves", "list", "--since", "3h"))[1].splitlines()[1:2]
         assert "1 of 4 clients back" in row
         assert "no move ended then" in (await shell.run("moves", "list", "--since", "1h"))[1]
+
+
+async def test_reasons_are_counted_and_not_cycles_without_moves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Archives fold a reason that is repeated, also over cycles that moved something. Who asks for
+    a bundle is not told that nothing moved: other bundles' moves were not asked for.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    late, early = now - 30 * MINUTE, now - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        grace = {"what": BUNDLE, "code": "GracePeriod", "reason": "it moved a moment ago"}
+        await written(
+            served,
+            0,
+            a_decision(early, **grace),
+            a_decision(early + 1, "unload", bundle="t/b/0x00000000_0xffffffff", source="b:1"),
+            a_decision(late, **grace),
+        )
+        again = f"    {BUNDLE}: it moved a moment ago (2 times since {time_of_day(early)})"
+        lines = (await shell.run("decisions", "--bundle", BUNDLE))[1].splitlines()
+        assert lines == [f"{clock(late)}  BalancedShedder decided", again]
+        lines = (await shell.run("decisions"))[1].splitlines()
+        assert lines[:2] == [f"{clock(late)}  BalancedShedder moved nothing", again]
+        assert lines[2].endswith("BalancedShedder moves 1 bundle")
 
 
 def forget_file(folder: Path, broker: str) -> None:
@@ -422,7 +449,7 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert told == [
             f"{parent} is served by {broker} (lookup)",
             f"{BUNDLE} is served by {broker} (split)",
-            "BalancedShedder moved nothing",
+            "BalancedShedder decided",
         ]
         assert "12.0 messages/s on average" in out
         assert "records since" in out

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.sentences import because, clients, lines_of
 from loadmanager.engine.moves.move import Outcome
+from loadmanager.engine.strategies.plan_document import UnloadShown
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.members import AbsentBroker
 
+MOVE: dict[str, Any] = {
+    "bundle": "t/a/0x0_0x1",
+    "source": "b1",
+    "destination": "b2",
+    "reason": "Even",
+    "why": {},
+}
 EVENED = {
     "gain": 0.25,
     "price": 0.05,
@@ -36,6 +47,25 @@ def test_a_move_that_evens_out_is_told_in_percent() -> None:
     assert ", 5.0 times" not in because("Even", {**EVENED, "price": 0})
     measured = because("Gain", {**EVENED, "pauseSeconds": 0.3142})
     assert "5.0 times what it costs clients, who wait 0.31 s each (sensors" in measured
+
+
+@pytest.mark.parametrize(
+    ("count", "here", "head"),
+    [
+        (4, 4, "S moves 4 bundles"),
+        (4, 1, "S moves 4 bundles, 1 of them here"),
+        (1, 0, "S moves 1 bundle, none of them here"),
+        (0, 0, "S moved nothing"),
+        (UNSET, 1, "S moves 1 bundle, perhaps others, too"),
+        (UNSET, 0, "S decided"),
+    ],
+)
+def test_the_headline_is_of_the_whole_cycle(count: int | UnsetType, here: int, head: str) -> None:
+    """Although only what concerns a bundle or a broker is shown of it."""
+    unloads = [UnloadShown(**MOVE) for _ in range(here)]
+    shown: dict[str, Any] = {"unloads": unloads, "unloads_count": count, "strategy": "S"}
+    decision = DecisionShown(id="3-1", ts=0, kind="shed", epoch=3, cycle=1, **shown)
+    assert lines_of(decision)[0].endswith(f"3-1  {head}")
 
 
 @pytest.mark.parametrize("why", [{"gain": 0.25}, {**EVENED, "usage": "?"}, {}, None, ["usage"]])

@@ -291,6 +291,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
   // What was said again later had been said until then.
   const decisions = decisionsOf(
     decided.parts.map((event) => (event.last > at ? { ...event, last: at, times: 1 } : event)),
+    (ts) => ts < at && afterAll(decided.parts)(ts),
   );
   const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
@@ -340,14 +341,21 @@ export interface Earlier {
 export async function askEarlier(name: string | null, epoch: number): Promise<Earlier> {
   const about = name === null ? "" : `about=${encodeURIComponent(name)}&`;
   const { parts, since } = await events(DECISIONS, `${about}limit=${LISTED}`);
-  const earlier = decisionsOf(parts).filter((decision) => (decision.epoch ?? 0) < epoch);
+  const whole = name === null ? afterAll(parts) : undefined;
+  const earlier = decisionsOf(parts, whole).filter((decision) => (decision.epoch ?? 0) < epoch);
   return { decisions: earlier, recordedSince: since };
+}
+
+// Whether a time is after those of which an answer may lack events: it has at most `LISTED`.
+function afterAll(parts: ArchivedEvent[]): (ts: number) => boolean {
+  const oldest = parts.length < LISTED ? -Infinity : Math.min(...parts.map(({ last }) => last));
+  return (ts) => ts > oldest;
 }
 
 // A decision by the id that its leader gave it.
 export async function askDecision(id: string): Promise<DecisionShown[]> {
   const { parts } = await events(DECISIONS, `about=${encodeURIComponent(id)}&limit=${LISTED}`);
-  return decisionsOf(parts.filter(({ record }) => idsOf(record)[0] === id));
+  return decisionsOf(parts.filter(({ record }) => idsOf(record)[0] === id), () => true);
 }
 
 // Who changed what before the brokers started: they remember only what came later.
@@ -708,23 +716,25 @@ function moveOf({ ts, record }: ArchivedEvent): Move {
 // What one cycle unloaded and left is one decision, as `loadmanager admin decisions` has it.
 const idsOf = (record: ArchivedEvent["record"]): string[] => (record["ids"] ?? []) as string[];
 
-function decisionsOf(found: ArchivedEvent[]): DecisionShown[] {
+// `whole`: whether all records of a cycle of this time are among them. Of others nobody knows if they
+// moved more.
+function decisionsOf(found: ArchivedEvent[], whole = (_ts: number): boolean => false): DecisionShown[] {
   const cycles = new Map<string, DecisionShown>();
   const decisions: DecisionShown[] = [];
   for (const event of found) {
     const { record } = event;
     const action = event.kind.slice("decision.".length);
-    const epoch = figure(record, "epoch") ?? 0, cycle = figure(record, "cycle") ?? 0;
-    const head = { id: idsOf(record)[0] ?? `${epoch}-a${event.id}`, ts: event.last, epoch, cycle };
+    const epoch = figure(record, "epoch") ?? 0, number = figure(record, "cycle") ?? 0;
+    const head = { id: idsOf(record)[0] ?? `${epoch}-a${event.id}`, ts: event.last, epoch, cycle: number };
     if (action !== "unload" && action !== "skip") {
       decisions.push({ ...head, kind: action, ...single(action, event) });
       continue;
     }
-    const key = [epoch, cycle, record["strategy"], event.last].join(" ");
+    const key = [epoch, number, record["strategy"], event.last].join(" ");
     const strategy = text(record, "strategy");
-    const whole = cycles.get(key) ?? { ...head, kind: "shed", strategy, unloads: [], skipped: [] };
+    const cycle = cycles.get(key) ?? { ...head, kind: "shed", strategy, unloads: [], skipped: [] };
     if (action === "unload")
-      whole.unloads?.push({
+      cycle.unloads?.push({
         bundle: text(record, "bundle"),
         source: text(record, "source"),
         destination: text(record, "destination") || null,
@@ -734,11 +744,12 @@ function decisionsOf(found: ArchivedEvent[]): DecisionShown[] {
     else {
       const { what, code, reason } = record as Record<string, string>;
       const why = (record["why"] ?? {}) as Record<string, string>;
-      whole.skipped?.push({ what: what ?? "", code: code ?? "", reason: reason ?? "", why });
-      if (event.times > (whole.times ?? 1)) Object.assign(whole, { times: event.times, firstAt: event.ts });
+      const again = event.times > 1 ? { times: event.times, firstAt: event.ts } : {};
+      cycle.skipped?.push({ what: what ?? "", code: code ?? "", reason: reason ?? "", why, ...again });
     }
-    cycles.set(key, whole);
+    cycles.set(key, cycle);
   }
+  for (const cycle of cycles.values()) if (whole(cycle.ts)) cycle.unloadsCount = cycle.unloads?.length;
   return [...decisions, ...cycles.values()].sort((a, b) => b.ts - a.ts);
 }
 

@@ -56,8 +56,10 @@ function evened(why: Record<string, number | string> | undefined): string {
 }
 
 // CamelCase names of reasons are words that Pulsar made: "Overloaded" stays, "NoBundle" too.
-const skipText = ({ what, reason }: Skip): string =>
-  what === "cluster" ? reason : `${what.includes("_0x") ? shortBundle(what) : what}: ${reason}`;
+const skipText = ({ what, reason, times, firstAt }: Skip): string => {
+  const text = what === "cluster" ? reason : `${what.includes("_0x") ? shortBundle(what) : what}: ${reason}`;
+  return firstAt && times ? `${text} (${times} times since ${clock(firstAt)})` : text;
+};
 
 export function unloadText(unload: Unload, name: (broker: string) => string): string {
   const to = unload.destination === null ? "wherever it is placed" : name(unload.destination);
@@ -117,11 +119,13 @@ function shed(decision: Decision, name: Name): Sentence {
   const unloads = decision.unloads ?? [];
   const skipped = decision.skipped ?? [];
   const strategy = decision.strategy ?? "The shedder";
-  if (unloads.length) {
-    const total = decision.unloadsCount ?? unloads.length;
+  const total = decision.unloadsCount;
+  if (unloads.length || total) {
+    const others =
+      total === undefined ? ", perhaps others, too" : total === unloads.length ? "" : `, ${unloads.length || "none"} of them here`;
     return {
       mark: "move",
-      head: `${strategy} moves ${plural(total, "bundle")}`,
+      head: `${strategy} moves ${plural(total ?? unloads.length, "bundle")}${others}`,
       details: unloads.map(
         (unload) =>
           `${unloadText(unload, name)}: ${[unload.reason, evened(unload.why) || numbers(unload.why)].filter(Boolean).join(": ")}`,
@@ -137,7 +141,7 @@ function shed(decision: Decision, name: Name): Sentence {
   const load = typeof average === "number" ? [`${plural(decision.inputs?.brokers ?? 0, "broker")}, average load ${percent(average)}`] : [];
   return {
     mark: "quiet",
-    head: `${strategy} moved nothing${since}`,
+    head: total === undefined ? `${strategy} decided` : `${strategy} moved nothing${since}`,
     details: [...load, ...skipped.map(skipText)],
   };
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import click
@@ -117,16 +118,21 @@ def _add_earlier(admin: AdminClient, wanted: Wanted, decided: Decided) -> None:
     until_ms = wanted.until if wanted.until is not None else now_ms()
     oldest = min((_first_ms(decision) for decision in decided.decisions), default=until_ms + 1)
     rest = wanted.limit - len(decided.decisions)
+    at_most = min(rest * PER_DECISION, EVENTS_MAX)
     events: EventsOfAll = events_of(
         admin,
         KINDS,
         wanted.about,
         since_ms=wanted.since,
         until_ms=min(until_ms, oldest - 1),
-        limit=min(rest * PER_DECISION, EVENTS_MAX),
+        limit=at_most,
         wanted=lambda event: event.last < oldest,
     )
-    earlier = decisions_of(events.events)[:rest]
+    cut_off = len(events.events) >= at_most
+    whole_after_ms = events.events[-1].last if cut_off else -inf
+    earlier = decisions_of(events.events, inf if wanted.about is not None else whole_after_ms)[
+        :rest
+    ]
     decided.decisions += earlier
     decided.raw += to_builtins(earlier)
     decided.missing |= events.missing

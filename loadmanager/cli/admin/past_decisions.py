@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from msgspec import UNSET
@@ -19,8 +20,14 @@ OF_A_CYCLE = ("unload", "skip")
 _Recorded = tuple[ArchivedEvent, Decision]
 
 
-def decisions_of(events: Iterable[ArchivedEvent]) -> list[DecisionShown]:
-    """The decisions, the newest first; what one cycle unloaded and left is one decision."""
+def decisions_of(
+    events: Iterable[ArchivedEvent], whole_after_ms: float = inf
+) -> list[DecisionShown]:
+    """The decisions, the newest first; what one cycle unloaded and left is one decision.
+
+    `whole_after_ms`: of cycles after this time all records are here. Of others nobody knows whether
+    they moved more.
+    """
     cycles: dict[tuple[Any, ...], list[_Recorded]] = {}
     decisions = []
     for event in events:
@@ -30,7 +37,11 @@ def decisions_of(events: Iterable[ArchivedEvent]) -> list[DecisionShown]:
             cycles.setdefault(key, []).append((event, record))
         else:
             decisions.append(_single(event, record))
-    decisions += map(_cycle, cycles.values())
+    for parts in cycles.values():
+        decision = _cycle(parts)
+        if decision.ts > whole_after_ms and decision.unloads is not UNSET:
+            decision.unloads_count = len(decision.unloads)
+        decisions.append(decision)
     return sorted(decisions, key=lambda decision: decision.ts, reverse=True)
 
 
@@ -59,15 +70,15 @@ def _cycle(parts: list[_Recorded]) -> DecisionShown:
             code=record.code or "",
             reason=record.reason,
             why=dict(record.why) or UNSET,
+            times=event.times if event.times > 1 else UNSET,
+            first_at=event.ts if event.times > 1 else UNSET,
         )
-        for record in records
+        for event, record in parts
         if record.action == "skip"
     ]
     # That of a move, if there is one: `undo` finds the cycle by it.
     event, record = max(parts, key=lambda part: (part[1].action == "unload", part[0].times))
     head = _head(event, record, "shed")
-    if event.times > 1 and not unloads:
-        head |= {"times": event.times, "first_at": event.ts}
     return DecisionShown(**head, strategy=record.strategy, unloads=unloads, skipped=skipped)
 
 

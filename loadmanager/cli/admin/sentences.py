@@ -5,10 +5,10 @@ commands take.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.times import clock, span, time_of_day
@@ -137,7 +137,16 @@ def _because(decision: DecisionShown) -> str:
 
 
 def _skip(skip: SkipShown) -> str:
-    return skip.reason if skip.what == "cluster" else f"{skip.what}: {skip.reason}"
+    text = skip.reason if skip.what == "cluster" else f"{skip.what}: {skip.reason}"
+    return text + (f" ({since[2:]})" if (since := _times(skip)) else "")
+
+
+def _times(repeated: DecisionShown | SkipShown) -> str:
+    """How often since when; empty for what was so once."""
+    times, first_ms = repeated.times, repeated.first_at
+    if times is UNSET or first_ms is UNSET or times < 2:
+        return ""
+    return f", {times} times since {time_of_day(first_ms)}"
 
 
 def _skips(decision: DecisionShown) -> list[str]:
@@ -152,18 +161,27 @@ def unload_text(unload: UnloadShown) -> str:
 
 def _shed(decision: DecisionShown) -> tuple[str, list[str]]:
     strategy = _text(decision.strategy) or "The shedder"
-    if decision.unloads is not UNSET and decision.unloads:
-        count = decision.unloads_count or len(decision.unloads)
-        moves = f"{strategy} moves {count_of(count, 'bundle')}"
-        return moves, [unload_text(unload) for unload in decision.unloads] + _skips(decision)
-    since = ""
-    if decision.times is not UNSET and decision.first_at is not UNSET and decision.times > 1:
-        since = f", {decision.times} times since {time_of_day(decision.first_at)}"
+    unloads = [] if decision.unloads is UNSET else decision.unloads
+    count = decision.unloads_count
+    if unloads or count:
+        moves = f"{strategy} moves {count_of(count or len(unloads), 'bundle')}"
+        return moves + _others(unloads, count), [*map(unload_text, unloads), *_skips(decision)]
     details = _skips(decision)
     if decision.inputs is not UNSET and decision.inputs.average_usage is not None:
         average = f"average load {decision.inputs.average_usage:.0%}"
         details.insert(0, f"{count_of(decision.inputs.brokers, 'broker')}, {average}")
-    return f"{strategy} moved nothing{since}", details
+    if count is UNSET:
+        return f"{strategy} decided", details
+    return f"{strategy} moved nothing{_times(decision)}", details
+
+
+def _others(shown: Sequence[UnloadShown], count: int | UnsetType) -> str:
+    """What a cycle moves beside what is shown of it."""
+    if count is UNSET:
+        return ", perhaps others, too"
+    if len(shown) == count:
+        return ""
+    return f", {len(shown) or 'none'} of them here"
 
 
 def _place(decision: DecisionShown) -> tuple[str, list[str]]:

@@ -4,7 +4,9 @@ client.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 from urllib.parse import quote
 
@@ -38,6 +40,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
 
+DECISION_ID = re.compile(r"\d{1,12}-\d{1,12}")
 ENDS = ("Owned", "Free")
 PARENTS_MAX = 8
 TAKEN_MS = 10_000
@@ -92,7 +95,8 @@ def history(
     newest = sorted(events_by_id.values(), key=lambda event: (event.last, event.id))[-limit:]
     first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
-    parts: list[Shown] = [_lines(newest, down) or f"nothing is recorded of {name}"]
+    whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
+    parts: list[Shown] = [_lines(newest, down, whole_after_ms) or f"nothing is recorded of {name}"]
     load = _load(admin, names[1] if "://" in name else name, since, until)
     parts += [load] if load else []
     if len(newest) == limit:
@@ -173,11 +177,14 @@ def _parents(events: Sequence[ArchivedEvent]) -> set[str]:
     return {parent for parent in parents if isinstance(parent, str) and parent}
 
 
-def _lines(events: Sequence[ArchivedEvent], down_times: Sequence[Downtime]) -> list[str]:
+def _lines(
+    events: Sequence[ArchivedEvent], down_times: Sequence[Downtime], whole_after_ms: float
+) -> list[str]:
     """A line for each event, and one below it for its reason."""
     dated: list[tuple[int, list[str]]] = []
     decided = [event for event in events if event.kind.startswith("decision.")]
-    dated += [(decision.ts, lines_of(decision)) for decision in decisions_of(decided)]
+    decisions = decisions_of(decided, whole_after_ms)
+    dated += [(decision.ts, lines_of(decision)) for decision in decisions]
     for event in events:
         if (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))

@@ -118,6 +118,9 @@ class SkipShown(Shape, kw_only=True):
     reason: str
     why: dict[str, float | str] | UnsetType = UNSET
     """The numbers behind it, if there are any."""
+    times: int | UnsetType = UNSET
+    """In archives: how many cycles since `firstAt` gave this reason; others may lie between."""
+    first_at: int | UnsetType = UNSET
 
     @staticmethod
     def of(skip: Skip) -> SkipShown:
