@@ -128,7 +128,7 @@ class Moves:
         if author in (Author.OPERATOR, Author.PLAN) and (by := asked_by()):
             why["orderedBy"] = by
         return Move(
-            id=f"{self.term.epoch}-{next(self._numbers)}",
+            id=f"{self.term.epoch}-m{next(self._numbers)}",
             bundle=unload.bundle,
             source=unload.source,
             destination=unload.destination,

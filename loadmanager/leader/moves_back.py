@@ -102,7 +102,8 @@ class MovesBack:
     def _of_earlier_decision(
         self, draft: Draft, id_: str, earlier: EarlierMoves
     ) -> Iterator[tuple[str, str, Move]]:
-        what, moves = "decision of an earlier term", earlier.by_decision[id_]
+        moves = earlier.by_decision[id_]
+        what = f"{'move' if '-m' in id_ else 'decision'} of an earlier term"
         reasons = {**_WHY, "split": self.divided}
         try:
             for kind in sorted(earlier.decided[id_] & reasons.keys()):
@@ -113,6 +114,13 @@ class MovesBack:
             draft.refuse(id_, what, None, str(error))
 
     def _moves_of_decision(self, draft: Draft, id_: str) -> Iterator[tuple[str, str, Move]]:
+        if "-m" in id_:
+            try:
+                moves = _made(self._moves_named([id_], EarlierMoves()))
+                yield from ((id_, "move", move) for move in moves)
+            except CannotUndoError as error:
+                draft.refuse(id_, "move", None, str(error))
+            return
         for decision in self.plans.load_manager.records.decisions.newest_first():
             if decision.id == id_:
                 what = f"decision {decision.kind}"

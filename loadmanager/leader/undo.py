@@ -22,7 +22,8 @@ from loadmanager.leader.move_notes import moves_note
 from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.undo_documents import NAMED_MAX, Draft, SetKey, UndoOrder
 
-_DECISION = re.compile(r"(\d{1,12})-(a?)\d{1,12}")
+_DECISION = re.compile(r"(\d{1,12})-([am]?)\d{1,12}")
+"""Of a decision, of one as archives name it that has no id, or of a move."""
 _EARLIER = "it was decided in another leader's term, and this broker has no archive to look in"
 _NOT_ARCHIVED = "no archive that answers has a decision of this id"
 
@@ -104,7 +105,7 @@ class TermUndo:
                 if id_ in order.earlier.unknown:
                     draft.refuse(id_, None, None, order.earlier.why_unknown(_NOT_ARCHIVED))
                 elif id_ in order.earlier.by_decision or (
-                    not match[2] and int(match[1]) == self.epoch
+                    match[2] != "a" and int(match[1]) == self.epoch
                 ):
                     decisions.append(id_)
                 else:
@@ -127,7 +128,7 @@ class TermUndo:
 
 def _decision_order(id_: str) -> tuple[int, int]:
     epoch, _, number = id_.partition("-")
-    return int(epoch), int(number.removeprefix("a"))
+    return int(epoch), int(number.lstrip("am"))
 
 
 def _unknown(id_: str, silent: Sequence[str]) -> str:

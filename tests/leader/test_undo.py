@@ -105,6 +105,9 @@ async def test_moves_one_after_the_other() -> None:
         ]
         assert (len(answer.moves), led.fleet.owners(A)) == (1, ["b0:8080"])
         ids = [move.id for move in led.moves.queue.ended]
+        assert not set(ids) & {it.id for it in led.load_manager.records.decisions.newest_first()}
+        (step,) = (await undo_of(led).draft(order(ids[0]))).steps
+        assert (step.id, step.what, step.then) == (ids[0], "move", "b2:8080")
         again = order("c-1-100", note=f"moves {ids[0]}")
         (step,) = (await undo_of(led).draft(again)).steps
         assert (step.of, step.now, step.then) == (A, "b0:8080", "b2:8080")

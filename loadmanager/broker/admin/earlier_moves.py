@@ -25,7 +25,7 @@ WITHIN_MS = DAY_MS
 """A move that a change ordered ended at most this long after it."""
 BEFORE_MS = 600_000
 """Or so long before it, at most: a change is recorded when its request is answered."""
-_OF_LEADER = re.compile(r"\d{1,12}-\d{1,12}")
+_OF_LEADER = re.compile(r"\d{1,12}-m?\d{1,12}")
 _ARCHIVED = re.compile(r"(\d{1,12})-a(\d{1,12})")
 
 
@@ -57,7 +57,7 @@ class MovesOfAll:
 
     async def find(self, ids: Sequence[str], changes: Iterable[ChangeShown]) -> EarlierMoves:
         """Those of the decisions of earlier terms (`7-12`, or `7-a25` as archives name what has no
-        id), and of the changes.
+        id), moves by their own ids (`7-m12`), and those of the changes.
         """
         answer, parts = EarlierMoves(), _Parts()
         if self._use.archive is None:

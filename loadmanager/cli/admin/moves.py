@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -45,6 +46,9 @@ MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
 CORDONS = f"{OWN}/cordons"
 
+_OF_EARLIER_VERSION = re.compile(r"(\d+)-(\d+)")
+"""The id of a move, as it was when decisions had such ids, too."""
+
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
 
 
@@ -66,6 +70,8 @@ def moves_list(
         past = events_of(admin, ("decision.move",), since_ms=since, until_ms=until, limit=limit)
         data = [event.record for event in past.events]
         moves = [recorded_move(event.record_as(Decision), event.ts) for event in past.events]
+        for move in moves:
+            move.id = _OF_EARLIER_VERSION.sub(r"\1-m\2", move.id)
         ended = [(clock(move.ended_at or 0), *_row(move)) for move in moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
         return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)

@@ -40,7 +40,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
 
-DECISION_ID = re.compile(r"\d{1,12}-\d{1,12}")
+DECISION_ID = re.compile(r"\d{1,12}-m?\d{1,12}")
 ENDS = ("Owned", "Free")
 PARENTS_MAX = 8
 TAKEN_MS = 10_000

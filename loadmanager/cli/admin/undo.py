@@ -22,11 +22,15 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
 
 UNDO = f"{OWN}/undo"
+BALANCED = (
+    "what the balancer moved is not in it: `loadmanager admin moves list --since …` has the ids"
+)
 EXAMPLES = """examples:
   loadmanager admin audit --since 1h              # changes with their ids
   loadmanager admin undo c-mjh2k3x1-17k           # what undoing one would do
   loadmanager admin undo c-mjh2k3x1-17k --yes     # undo it
   loadmanager admin undo 7-12                     # a decision of `admin decisions`: moves back
+  loadmanager admin undo 7-m3                     # a move of `admin moves list`
   loadmanager admin undo --since 1h --role deploy # all that deploy changed, the newest first
   loadmanager admin undo --since 1h --role deploy --plan 3f0c21d7a9be
 """
@@ -44,8 +48,9 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
 
     Limits, settings, policies, resource groups, pins, cordons and pauses are put back as they were,
     if nobody changed them since; bundles are moved back, if they are still where they were moved
-    to. --since means what operators changed. An undo is a change with an id of its own. Exit
-    status: 0 all can be, or was, undone; 1 something cannot, or was not.
+    to. --since means what operators changed, and not what the balancer moved. An undo is a change
+    with an id of its own. Exit status: 0 all can be, or was, undone; 1 something cannot, or was
+    not.
     """
     since, role, yes, seal = (given[name] for name in ("since", "role", "yes", "seal"))
     if bool(ids) == (since is not None):
@@ -62,7 +67,8 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
     plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
     notes += incomplete(plan.notes)
     status = 1 if plan.cannot or not plan.steps or notes else 0
-    parts: list[Shown] = [[*_steps(plan.steps), *_cannot(plan.cannot)], *notes]
+    balanced: list[Shown] = [] if since is None else [BALANCED]
+    parts: list[Shown] = [[*_steps(plan.steps), *_cannot(plan.cannot)], *notes, *balanced]
     if not plan.steps:
         return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
     if not yes and seal is None:
@@ -97,7 +103,9 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
         )
     ids = tuple(change.id for change in changes if change.id and by_operator(change))
     if not ids:
-        raise OperationalError("no change of an operator since then is known: nothing to undo")
+        raise OperationalError(
+            f"no change of an operator since then is known: nothing to undo; {BALANCED}"
+        )
     if len(ids) > IDS_MAX:
         raise OperationalError(
             f"there are {len(ids)} changes since then, and {IDS_MAX} are undone at once: --role or "

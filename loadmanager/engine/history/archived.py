@@ -83,7 +83,8 @@ def _of_decision(record: Decision) -> Iterator[str]:
     yield from _with_namespace(record.bundle)
     if record.what not in (None, CLUSTER):
         yield from _with_namespace(record.what)
-    yield from filter(None, (record.source, record.destination, record.owner, *record.ids))
+    ends = (record.source, record.destination, record.owner)
+    yield from filter(None, (*ends, record.move, *record.ids))
 
 
 def _of_step(record: OwnershipStep) -> Iterator[str]:
