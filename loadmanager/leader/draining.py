@@ -169,6 +169,11 @@ class Draining:
                 broker, rest[: BATCH - len(moves)], "Drained"
             )
             moves = (*moves, *by_rule)
+        cordon = self.moves.cluster.wishes.cordons.get(broker)
+        if cordon is not None and cordon.note:  # so that the moves themselves say it, later on, too
+            moves = tuple(
+                replace(move, why={**move.why, "cordonNote": cordon.note}) for move in moves
+            )
         if stay:
             drain.problem = f"{len(stay)} bundles have nowhere to go: {stay[0].reason}"
         if not moves:

@@ -24,6 +24,7 @@ from loadmanager.kit.metadata.store import (
     Put,
     VersionConflictError,
 )
+from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.wishes import OperatorWishes
 
 log = get_logger("limits")
@@ -36,6 +37,7 @@ class TermLimitEnds:
     wishes: OperatorWishes
     checks: Sequence[Check]
     clock: Clock
+    own_changes: OwnChanges
 
     async def step(self) -> None:
         """Lift the limits whose time is over."""
@@ -58,6 +60,14 @@ class TermLimitEnds:
                 await store.commit([*self.checks, *lifted, *operations])
             except VersionConflictError:
                 return  # the next step looks again
+            if lifted:
+                limit = "/".join(end.path)
+                self.own_changes.made(
+                    f"ends {limit}, which was set for a time",
+                    end.of,
+                    before={limit: end.after},
+                    after={limit: end.before},
+                )
             log.info(
                 "a limit ended" if lifted else "a limit was changed before it ended",
                 of=end.of,

@@ -73,8 +73,7 @@ class ComposedMember:
     ) -> None:
         self.base, self._world = base, world
         self._unguarded, self._hosting = hosting, Hooks(hosting, HookLimits())
-        self.events = EventHub()
-        self._counts = Counts()
+        self.events, self._counts = EventHub(), Counts()
         self._watchers: list[Watcher] = []
         self.cluster = self._build_cluster(documents)
         self.manager = self._build_manager()
@@ -107,6 +106,7 @@ class ComposedMember:
             hosting=hosting,
             bundles=lambda: len(self.ownership.owned()),
             started_ms=lambda: self.reporter.report.start_timestamp,
+            history=world.history,
         )
         self.session_keeper = self._build_session_keeper()
         self.cluster.brokers.listeners.append(self._on_broker)

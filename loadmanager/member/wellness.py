@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import VersionConflictError
 from loadmanager.kit.tasks import every
+from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ports.hosting import Hosting, SelfChecking
 
@@ -97,6 +99,8 @@ class Wellness:
     """How many this broker owns."""
     started_ms: Callable[[], float]
     """When this process began, as in its registration."""
+    history: History | None
+    """Where it is recorded that a broker cordons itself."""
     reason: str = ""
     """Why this broker is not well; empty: it is."""
     given_up: bool = False
@@ -179,11 +183,16 @@ class Wellness:
             self.base.clock.now_ms(),
             drain=True,
             total=total,
-            note=NOTE + self.reason,
+            note=f"{NOTE}{self.reason}; until it has been well for {self._recovery.hold_s:g} s",
             until_restart_of=int(self.started_ms()),
         )
         await self.cluster.wishes.cordon(self.base.broker_id, cordon, [])
         self.given_up = True
+        self._own_changes.made(
+            f"cordons itself: {cordon.note}",
+            paths.cordon(self.base.broker_id),
+            after={"drain": True},
+        )
         log.error(
             "this broker is not well, and gives its bundles to others",
             reason=self.reason,
@@ -201,11 +210,19 @@ class Wellness:
         cordon = self.cluster.wishes.cordons.get(self.base.broker_id)
         if cordon is not None and cordon.note.startswith(NOTE):
             await self.cluster.wishes.cordon(self.base.broker_id, None, [])
+            path = paths.cordon(self.base.broker_id)
+            self._own_changes.made(
+                "ends its cordon: it is well again", path, before={"drain": True}
+            )
         if self.given_up:
             self.given_up = False
             log.info("this broker is well again, and takes bundles", was=self.reason)
         await self._say(unwell=False)
         self._said_s, self.reason, self._cleaned = None, "", True
+
+    @property
+    def _own_changes(self) -> OwnChanges:
+        return OwnChanges(self.base.broker_id, self.base.clock, self.history)
 
     async def _said(self) -> dict[str, int]:
         """The brokers that say they are not well."""

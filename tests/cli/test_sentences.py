@@ -46,6 +46,8 @@ def test_a_move_that_evens_out_is_told_in_percent() -> None:
     assert because("Gain", {name: str(value) for name, value in EVENED.items()}) == WORDS
     assert ", 5.0 times" not in because("Even", {**EVENED, "price": 0})
     measured = because("Gain", {**EVENED, "pauseSeconds": 0.3142})
+    assert because("Drained", {**EVENED, "cordonNote": "new disk"}).endswith("; new disk")
+    assert because("Drained", {"cordonNote": "new disk"}) == "Drained: cordon note new disk"
     assert "5.0 times what it costs clients, who wait 0.31 s each (sensors" in measured
 
 

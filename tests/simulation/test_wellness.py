@@ -14,10 +14,22 @@ from simulation.stored import STORED, TOPICS, Kept, StoredClient
 from simulation.world import World, logs_into
 
 from loadmanager.broker.storage.memory_disk import SharedFiles
+from loadmanager.engine.history.records import AuditedChange
+from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.member.wellness import WELL_S
 
 GIVE_UP = {**STORED, "loadManagerUnwellBrokersGiveUp": "true"}
 SESSION_S = 4.0
+
+
+class OwnRecords:
+    """What a broker recorded that it did by itself."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def append(self, *records: HistoryRecord) -> None:
+        self.told += [each.what for each in records if isinstance(each, AuditedChange)]
 
 
 class Run:
@@ -98,10 +110,16 @@ def a_run(seed: int, *, extensible: bool = False, session_s: float = SESSION_S) 
 def test_a_broken_disk_moves_the_bundles(seed: int, extensible: bool) -> None:
     """To brokers whose disks are well; the broker takes none until its own is well for a while."""
     with a_run(seed, extensible=extensible) as run:
-        victim = run.owners()[0]
+        victim, changes = run.owners()[0], OwnRecords()
         name = victim.broker.address.broker_id
+        wellness = victim.parts.member.wellness  # type: ignore[union-attr]
+        wellness.history = changes
         victim.broken_disk = True
         run.until(lambda: run.cordoned() == {name}, 60.0)
+        run.until(lambda: wellness.given_up, 10.0)
+        (what,) = changes.told
+        assert what.startswith("cordons itself: it is not well: ")
+        assert what.endswith(f"until it has been well for {WELL_S:g} s")
         run.until(lambda: victim not in run.owners(), 30.0)
         broken_s = run.world.now_s
         run.until(lambda: run.served_since(broken_s), 30.0)
@@ -111,7 +129,8 @@ def test_a_broken_disk_moves_the_bundles(seed: int, extensible: bool) -> None:
         mended_s = run.world.now_s
         run.until(lambda: not run.cordoned(), 3 * WELL_S)
         assert run.world.now_s - mended_s >= WELL_S - 10.0
-        run.until(lambda: not victim.parts.member.wellness.given_up, 10.0)  # type: ignore[union-attr]
+        run.until(lambda: not wellness.given_up, 10.0)
+        assert changes.told[1:] == ["ends its cordon: it is well again"]
 
 
 @pytest.mark.parametrize("broken", [2, 3])

@@ -171,7 +171,8 @@ const because = ({ reason, why }: Decision): string =>
 /** The same, with who ordered it. */
 function evenedBy(why: Record<string, number | string> | undefined): string {
   const text = evened(why);
-  return text && why?.orderedBy ? `${text}; ordered by ${why.orderedBy}` : text;
+  const by = text && why?.orderedBy ? `; ordered by ${why.orderedBy}` : "";
+  return text + by + (text && why?.cordonNote ? `; ${why.cordonNote}` : "");
 }
 
 /** The note of a pause, cordon or pin, and who ordered it; empty if neither is known. */

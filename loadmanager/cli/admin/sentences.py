@@ -53,8 +53,9 @@ def because(reason: str, why: object) -> str:
     even, else with the figures; `--json` has them in any case.
     """
     text = evened(why)
-    if text and isinstance(why, Mapping) and (by := why.get("orderedBy")):
-        text += f"; ordered by {by}"
+    if text and isinstance(why, Mapping):
+        text += f"; ordered by {by}" if (by := why.get("orderedBy")) else ""
+        text += f"; {note}" if (note := why.get("cordonNote")) else ""
     return ": ".join(filter(None, (reason, text or numbers(why))))
 
 

@@ -35,7 +35,7 @@ from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import AuditedChange, OwnershipStep
+from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, OwnershipStep
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
@@ -209,6 +209,8 @@ def _change(event: ArchivedEvent) -> str:
     if PEERS in change.what:  # it follows from what was ordered before
         return ""
     after = "" if change.after is None else f": {change.after}"
+    if change.over == BY_ITSELF:
+        return f"{change.address} by itself {change.what}{after}"
     who = " for ".join(filter(None, (change.role, change.proxied))) or change.address
     if change.path is None:
         return f"{who} ordered {change.what}{after}"

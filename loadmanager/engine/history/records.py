@@ -198,9 +198,13 @@ class Throttle(Record):
     queue_length: int = 0
 
 
+BY_ITSELF = "broker"
+
+
 class AuditedChange(Record):
     """A change that somebody was allowed to make: what an operator or a client did, not what the
-    leader decided. One that changed several stored documents has a record for each.
+    leader decided. One that changed several stored documents has a record for each. Also that a
+    broker that is not well cordons itself, or no longer, and that a limit ends by itself.
     """
 
     kind: ClassVar[str] = "change"
@@ -209,9 +213,11 @@ class AuditedChange(Record):
     address: str
     """Where the request came from; if another broker passed it on, that broker."""
     over: str
-    """`http`, `binary` (Pulsar's protocol) or `fleet` (the API of the daemon beside a cluster)."""
+    """`http`, `binary` (Pulsar's protocol), `fleet` (the API of the daemon beside a cluster), or
+    `broker`: that broker did it by itself.
+    """
     what: str
-    """The method and path of a request, or the command with its topic."""
+    """The method and path of a request, the command with its topic, or what a broker did."""
     proxied: str | None = None
     """The role for which a proxy asked."""
     path: str | None = None

@@ -37,6 +37,7 @@ from loadmanager.leader.moves import Moves
 from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.quotas import TermQuotas
@@ -178,7 +179,10 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         scope.spawn(look, "findings")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
         wishes, checks = parts.leads.cluster.wishes, term.checks
-        ends = TermLimitEnds(wishes=wishes, checks=checks, clock=base.clock)
+        own_changes = OwnChanges(base.broker_id, base.clock, parts.leads.history)
+        ends = TermLimitEnds(
+            wishes=wishes, checks=checks, clock=base.clock, own_changes=own_changes
+        )
         for name, step in (
             ("drain", operations.step),
             ("goal", operations.goals.step),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from broker.admin.serving import Served, serving
+from broker.admin.test_archive import in_folder
+from cli.test_admin_command import Shell
 from clusters.running import eventually
 from structlog.testing import capture_logs
 
@@ -93,6 +96,27 @@ async def test_a_limit_is_afterwards_as_it_was_for_good() -> None:
         await over(served, "/admin/topic-policies/acme/orders/persistent/t", ("publishRate",))
         await lifted(served)
         assert await rate(served, f"{TOPIC}/publishRate") is None
+
+
+async def test_the_end_of_a_limit_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Among the changes, as the leader's own: in `audit`, and in `history` of the namespace; no
+    `undo --since` takes it for an operator's.
+    """
+    async with serving(1, values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        await post(served, f"{RATE}?forSeconds=600", 5)
+        await over(served, POLICIES, FIELD)
+        await lifted(served)
+
+        async def said() -> str:
+            return (await shell.run("history", "acme/orders"))[1]
+
+        text = f"{served.broker_id(0)} by itself ends publishMaxMessageRate/standalone"
+        await eventually(said, lambda out: text in out, 30)
+        assert "ends publishMaxMessageRate/standalone" in (await shell.run("audit"))[1]
+        assert "which was set for a time" not in (await shell.run("audit", "--operators"))[1]
 
 
 async def test_whoever_sets_it_anew_decides() -> None:
