@@ -88,7 +88,7 @@ class Sender:
                 limit.regain(ticket, paused_ns, now_ns)
             if limit.charge(ticket, messages, size_bytes, now_ns) and limit.hold(ticket, now_ns):
                 self.times_held += 1
-                self.throttle.hold(CAUSES[limit.level], now_ns)
+                self.throttle.hold(CAUSES[limit.level], now_ns, self)
 
     def keep(self, limits: tuple[PublishLimiter, ...], now_ns: int) -> None:
         """Only `limits` apply from now on: leave the queues of all others."""
@@ -103,7 +103,7 @@ class Sender:
         """A limit holds this producer no more. What limits discarded meanwhile was not for it."""
         for used, ticket in self._tickets.items():
             used.regain_from_now(ticket, self.throttle.paused_until(now_ns))
-        self.throttle.release(CAUSES[limit.level], now_ns)
+        self.throttle.release(CAUSES[limit.level], now_ns, self)
 
     def waiting(self) -> list[Ticket]:
         """Its tickets in the queues of the limits that hold it now."""

@@ -212,4 +212,6 @@ def _delivered(figures: LimitSnapshot) -> str:
 
 
 def _connection(hold: Hold) -> str:
-    return f"its connection, which is held by {hold.cause.value} since {hold.for_ns / 1e6:.0f} ms"
+    of = " and ".join(f"{each.topic} (producer {each.name})" for each in hold.holders)
+    cause = f"{hold.cause.value} of {of}" if of else hold.cause.value
+    return f"its connection, which is held by {cause} since {hold.for_ns / 1e6:.0f} ms"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from loadmanager.limits.schedule import Ready, Resumable
@@ -36,6 +37,23 @@ COUNTED = frozenset(
     }
 )
 """Causes that are counted, one for each producer that is held; the others are on or off."""
+
+
+HOLDERS_MAX = 3
+
+
+class Holder(Protocol):
+    """A producer that a limit holds, and with it all others of its connection."""
+
+    @property
+    def name(self) -> str:
+        """Of the producer."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """Where it publishes."""
+        ...
 
 
 @dataclass(slots=True)
@@ -68,6 +86,8 @@ class Hold:
     count: int
     for_ns: int
     """How long it has held so far."""
+    holders: tuple[Holder, ...] = ()
+    """Of a counted cause: the producers whose limits hold it, at most `HOLDERS_MAX`."""
 
 
 class Readable(Resumable, Protocol):
@@ -89,6 +109,7 @@ class ConnectionThrottle:
 
     __slots__ = (
         "_counts",
+        "_holders",
         "_paused_since_ns",
         "_ready",
         "_since_ns",
@@ -121,16 +142,21 @@ class ConnectionThrottle:
         self._ready = ready
         self._counts: dict[HoldCause, int] = {}
         self._since_ns: dict[HoldCause, int] = {}
+        self._holders: dict[HoldCause, dict[Holder, int]] = {}
+        """Of each counted cause: who is held by it, by how many limits."""
 
     @property
     def may_go_on(self) -> bool:
         """True if nothing holds it and it is not closed."""
         return not self.paused and not self.closed
 
-    def hold(self, cause: HoldCause, now_ns: int) -> None:
+    def hold(self, cause: HoldCause, now_ns: int, holder: Holder | None = None) -> None:
         """A cause begins to hold, or a counted one holds once more. Ignored once closed."""
         if self.closed:
             return
+        if holder is not None:
+            holders = self._holders.setdefault(cause, {})
+            holders[holder] = holders.get(holder, 0) + 1
         count = self._counts.get(cause, 0)
         if count and cause not in COUNTED:
             return
@@ -149,8 +175,12 @@ class ConnectionThrottle:
             self._totals.pauses += 1
             self._totals.paused_connections += 1
 
-    def release(self, cause: HoldCause, now_ns: int) -> None:
+    def release(self, cause: HoldCause, now_ns: int, holder: Holder | None = None) -> None:
         """A cause ends, or a counted one holds once less. Ignored when it does not hold."""
+        if holder is not None and holder in (holders := self._holders.get(cause, {})):
+            holders[holder] -= 1
+            if not holders[holder]:
+                del holders[holder]
         count = self._counts.get(cause, 0)
         if count > 1:
             self._counts[cause] = count - 1
@@ -181,13 +211,19 @@ class ConnectionThrottle:
     def holds(self, now_ns: int) -> list[Hold]:
         """The present holds of the connection, in the order of `HoldCause`."""
         return [
-            Hold(cause, self._counts[cause], now_ns - self._since_ns[cause])
+            Hold(
+                cause,
+                self._counts[cause],
+                now_ns - self._since_ns[cause],
+                tuple(islice(self._holders.get(cause, ()), HOLDERS_MAX)),
+            )
             for cause in HoldCause
             if cause in self._counts
         ]
 
     def _end(self, cause: HoldCause, now_ns: int) -> None:
         del self._counts[cause]
+        self._holders.pop(cause, None)
         held_ns = now_ns - self._since_ns.pop(cause)
         self.throttled_ns[cause] = self.throttled_ns.get(cause, 0) + held_ns
         totals = self._totals.by_cause[cause]

@@ -101,9 +101,9 @@ class Wellness:
     """When this process began, as in its registration."""
     history: History | None
     """Where it is recorded that a broker cordons itself."""
-    reason: str = ""
+    reason: str = field(default="", init=False)
     """Why this broker is not well; empty: it is."""
-    given_up: bool = False
+    given_up: bool = field(default=False, init=False)
     """Whether it has cordoned itself."""
     _recovery: Recovery = field(default_factory=Recovery)
     _losses_s: deque[float] = field(default_factory=lambda: deque(maxlen=LOSSES_MAX))

@@ -20,6 +20,7 @@ from limits.driven import (
 
 from loadmanager.kit.names import TopicName
 from loadmanager.limits.policies import PublishRate, ResourceGroup, plain
+from loadmanager.limits.report import topic_report
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.limits.tracker import HoldCause
 
@@ -189,6 +190,26 @@ def test_topics_of_one_connection_get_their_limits_each(
         assert max(got) <= 1.05 * rate + rate * late_ms / 1000 + 1, (second, got)
     for got in client.counts(START + 10 * SECOND, START + 20 * SECOND):
         assert abs(got - 10 * rate) <= 0.02 * 10 * rate + 2
+
+
+def test_a_victim_of_its_connection_hears_whose_limit_holds_it() -> None:
+    """The topic and the producer, as long as that limit holds; its own topic has no limit."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    slow, free = (broker.topic(TopicName.parse(f"{TOPIC}-{name}"), clock()) for name in "ab")
+    broker.set_topic_policies(slow.name, policy(10), clock())
+    client = Sharing(clock, broker, [slow])
+    free.sender("victim", client.throttle)
+    client.go_on()
+    (producer,) = topic_report(free, clock())["producers"]
+    name = client.senders[0].name
+    wanted = f"which is held by topic publish rate of {slow.name} (producer {name}) since 0 ms"
+    assert producer["why"] == f"held by its connection, {wanted}"
+    (hold,) = client.throttle.holds(clock())
+    assert list(hold.holders) == client.senders
+    broker.set_topic_policies(slow.name, {}, clock())
+    assert client.throttle.holds(clock()) == []
+    assert topic_report(free, clock())["producers"][0]["why"].startswith("no limit of this")
 
 
 def test_a_topic_that_was_idle_grants_no_more_after_a_pause() -> None:

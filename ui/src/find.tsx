@@ -108,12 +108,18 @@ async function busy(text: string): Promise<Hit[]> {
     }));
 }
 
+// The other topics of a connection whose limits hold it.
+function of(heldFor: string[] | undefined, topic: string): string {
+  const others = (heldFor ?? []).filter((other) => other !== topic);
+  return others.length ? ` of ${others.join(" and ")} on its connection` : "";
+}
+
 // Producers, consumers and subscriptions, by a part of a name or of a client's address.
 async function clients(text: string): Promise<Hit[]> {
   if (isDaemon(cluster.value) || text.length < 2) return [];
   const query = `find=${encodeURIComponent(text)}&limit=${SHOWN}`;
   const { clients: list = [] } = await get<ClientsFound>(`${V1}/clients?${query}`);
-  const hits = list.map(({ kind, name, topic, bundle, client, subscription, rate, heldBy }): Hit => ({
+  const hits = list.map(({ kind, name, topic, bundle, client, subscription, rate, heldBy, heldFor }): Hit => ({
     kind,
     name,
     about: [
@@ -121,7 +127,7 @@ async function clients(text: string): Promise<Hit[]> {
       subscription ? `of ${subscription}` : "",
       client ? `from ${client}` : "",
       typeof rate === "number" ? `${messages(rate)} msg/s` : "",
-      heldBy?.length ? `held by ${heldBy.join(", ")}` : "",
+      heldBy?.length ? `held by ${heldBy.join(", ")}${of(heldFor, topic)}` : "",
     ]
       .filter(Boolean)
       .join(" "),

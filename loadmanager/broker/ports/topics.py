@@ -44,6 +44,8 @@ class ClientFound(Shape):
     """The same in bytes/s."""
     held_by: list[str] = msgspec.field(default_factory=list)
     """What keeps the broker from reading its connection now."""
+    held_for: list[str] = msgspec.field(default_factory=list)
+    """The topics of this connection at whose limits its producers wait: not only its own."""
 
 
 class ClientsFound(Shape):

@@ -87,7 +87,9 @@ def _all_of(hosted: HostedTopic, broker: str, now_ns: int) -> Iterator[ClientFou
             shown.roles = [role for role in connection.roles if role]
             shown.rate, shown.throughput = client.rates.messages_per_s, client.rates.bytes_per_s
             if connection.throttle.paused:
-                shown.held_by = [hold.cause.value for hold in connection.throttle.holds(now_ns)]
+                holds = connection.throttle.holds(now_ns)
+                shown.held_by = [hold.cause.value for hold in holds]
+                shown.held_for = sorted({each.topic for it in holds for each in it.holders})
         return shown
 
     for name in hosted.core.subscriptions:

@@ -9,7 +9,7 @@ from itertools import islice
 
 import click
 
-from loadmanager.broker.ports.topics import ClientsFound
+from loadmanager.broker.ports.topics import ClientFound, ClientsFound
 from loadmanager.cli.admin.archives import (
     events_of,
     has_archives,
@@ -69,7 +69,7 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
             each.broker,
             None if each.since is None else clock(each.since),
             each.rate,
-            ", ".join(each.held_by) or None,
+            _held_by(each),
         )
         for each in answer.clients
     ]
@@ -86,6 +86,13 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     return Output(raw, (shown, *notes), status=0 if rows else 1, missing=answer.no_answer)
+
+
+def _held_by(client: ClientFound) -> str | None:
+    """What holds its connection, and for which other topic."""
+    others = [topic for topic in client.held_for if topic != client.topic]
+    of = f" of {' and '.join(others)} on its connection" if others else ""
+    return ", ".join(client.held_by) + of if client.held_by else None
 
 
 def _last_of(admin: AdminClient, text: str) -> list[str]:
