@@ -30,6 +30,7 @@ from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bu
 from loadmanager.engine.history.records import Decision, recorded_move
 from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.kit.errors import OperationalError
+from loadmanager.leader.documents.cluster import BundlesShown
 from loadmanager.leader.documents.decisions import BundleStory
 from loadmanager.leader.documents.moves import (
     Cancelled,
@@ -45,6 +46,8 @@ from loadmanager.leader.documents.moves import (
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
 CORDONS = f"{OWN}/cordons"
+BUNDLES_MAX = 10_000
+"""As many as a leader lists."""
 
 _OF_EARLIER_VERSION = re.compile(r"(\d+)-(\d+)")
 """The id of a move, as it was when decisions had such ids, too."""
@@ -218,12 +221,19 @@ def pin_text(admin: AdminClient, bundle: str) -> str:
 
 
 def bundles_pins(admin: AdminClient) -> Output:
-    """List the pinned bundles: the balancer leaves them where they are."""
+    """List the pinned bundles: the broker at which the balancer leaves each, and where it is now."""
     pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
+    owners = dict[str, str | None]()
+    if pins:
+        with contextlib.suppress(OperationalError):
+            there = admin.get(f"{OWN}/bundles{query(limit=BUNDLES_MAX)}", BundlesShown)
+            owners = {each.bundle: each.owner for each in there.bundles}
     rows = [
-        (bundle, pin.broker, clock(pin.until), pin.note, pin.by) for bundle, pin in pins.items()
+        (bundle, pin.broker, owners.get(bundle), clock(pin.until), pin.note, pin.by)
+        for bundle, pin in pins.items()
     ]
-    return listed(raw, ("bundle", "broker", "until", "note", "by"), rows, "no bundle is pinned")
+    headers = ("bundle", "broker", "now at", "until", "note", "by")
+    return listed(raw, headers, rows, "no bundle is pinned")
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
