@@ -117,6 +117,8 @@ def show(*parts: Shown) -> None:
     """
     texts = []
     for part in parts:
+        if not isinstance(part, Table) and not part:
+            continue
         if isinstance(part, Table):
             most = Console().width if sys.stdout.isatty() else _WIDE
             width = _fit(part, most)

@@ -68,6 +68,9 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         )
         assert [row.split()[0] for row in rows if "leader" in row] == [served.broker_id(0)]
         assert (await shell.json("brokers", "leader"))["brokerId"] == served.broker_id(0)
+        leads, term = (await shell.run("brokers", "leader"))[1].splitlines()
+        assert leads.startswith(served.broker_id(0))
+        assert term.startswith("term 1, since ")
         assert (await shell.json("brokers", "report"))[served.broker_id(1)]["numBundles"] == 0
         assert (await shell.run("brokers", "report", served.broker_id(1)))[0] == 0
         for action in ("report", "health"):

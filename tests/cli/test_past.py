@@ -19,6 +19,7 @@ from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 from msgspec import structs
 
+from loadmanager.cli import main
 from loadmanager.cli.admin.archives import records_since
 from loadmanager.cli.admin.times import clock, parse_moment, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
@@ -46,6 +47,10 @@ NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
         ("2h", "2026-11-27T01:30:00+00:00"),
         ("2h ago", "2026-11-27T01:30:00+00:00"),
         ("90 s ago", "2026-11-27T03:28:30+00:00"),
+        ("10 min ago", "2026-11-27T03:20:00+00:00"),
+        ("2 hours ago", "2026-11-27T01:30:00+00:00"),
+        ("1 day", "2026-11-26T03:30:00+00:00"),
+        ("3 months ago", None),
         ("03:12", "2026-11-27T03:12:00+00:00"),
         ("3:12", "2026-11-27T03:12:00+00:00"),
         ("04:12", "2026-11-26T04:12:00+00:00"),
@@ -68,6 +73,22 @@ def test_times(text: str, wanted: str | None) -> None:
     """As people write them; a time of the day is the last such time."""
     moment = parse_moment(text, NOW)
     assert (None if moment is None else moment.isoformat()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("decisions", "--since", "1h", "--until", "2h"), "--since is after --until"),
+        (("what-if", "--since", "1h", "--until", "2h"), "--since is after --until"),
+        (("limits", "list", "--at", "2199-01-01"), "2199-01-01 is in the future"),
+    ],
+)
+def test_times_that_cannot_be_meant(
+    words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are refused, before a broker is asked."""
+    assert main(["admin", *words, "--url", "http://127.0.0.1:1"]) == 2
+    assert why in capsys.readouterr().err
 
 
 async def test_decisions_go_on_into_earlier_terms(
@@ -537,6 +558,8 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
                 f"{who} left {first} after 6 min and 12 messages: {why}",
             ], name
             assert "recorded 40 steps of clients before" in out.splitlines()[-1]
+        status, out, _ = await shell.run("history", "acme/orders/t")
+        assert (status, f"was refused by {first}" in out) == (0, True)
         status, out, _ = await shell.run("find", "till-3")
         assert (status, "nobody who is connected" in out, "it was sent to" in out) == (
             1,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loadmanager.cli.terminal import show
+
 ROOT = Path(__file__).parents[2]
 NAME = "acme/orders-of-the-last-century/0x00000000_0x10000000"
 SCRIPT = f"""
@@ -84,6 +86,12 @@ def test_control_characters_are_escaped() -> None:
     (row,) = (line for line in on_a_terminal(80) if "[x]" in line)
     assert "\\x1b[2J" in row
     assert "\x1b[2J" not in row
+
+
+def test_an_empty_part_leaves_no_blank_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command whose list of notes is empty ends with its table."""
+    show("a", [], "", ["b"], [])
+    assert capsys.readouterr().out == "a\n\nb\n"
 
 
 def test_no_color() -> None:

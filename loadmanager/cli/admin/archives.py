@@ -44,7 +44,9 @@ NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
 Part = TypeVar("Part", bound=ArchivePart)
 
 at_option: Decorator = click.option(
-    "--at", type=Moment(), help="as it was then: 03:12, 2h ago, yesterday 03:12, 2026-11-20T14:00Z"
+    "--at",
+    type=Moment(past=True),
+    help="as it was then: 03:12, 2h ago, yesterday 03:12, 2026-11-20T14:00Z",
 )
 since_option: Decorator = click.option(
     "--since", type=Moment(), help="not before then: 03:12, 2h, yesterday 03:12, 2026-11-20T14:00Z"

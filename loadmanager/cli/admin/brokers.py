@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -174,9 +175,16 @@ def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
 
 @group.command("leader")
 def brokers_leader(admin: AdminClient) -> Output:
-    """Show the leader."""
+    """Show the leader, the number of its term, which grows with each change, and since when."""
     leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
-    return Output(raw, f"{leader.broker_id}  {leader.service_url}")
+    lines = [f"{leader.broker_id}  {leader.service_url}"]
+    with contextlib.suppress(OperationalError):
+        cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
+        term = cluster.leader
+        if term.broker == leader.broker_id:
+            since = f"since {clock(term.since)} ({span(cluster.at - term.since)})"
+            lines.append(f"term {term.epoch}, {since}")
+    return Output(raw, lines)
 
 
 @group.command("health")

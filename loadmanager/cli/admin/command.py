@@ -220,6 +220,9 @@ class AdminCommand(_WithOptions):
         from loadmanager.cli.terminal import show
 
         assert self.callback is not None
+        since, until = ctx.params.get("since"), ctx.params.get("until")
+        if since is not None and until is not None and since > until:
+            raise click.UsageError("--since is after --until: that is no time", ctx)
         stored = contexts.load()
         admin = client(
             given_url() or stored.url or URL,

@@ -52,6 +52,8 @@ BUNDLES_MAX = 10_000
 _OF_EARLIER_VERSION = re.compile(r"(\d+)-(\d+)")
 """The id of a move, as it was when decisions had such ids, too."""
 
+NO_MOVE = "no move in this term yet; --since shows those of earlier terms"
+
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
 
 
@@ -80,7 +82,7 @@ def moves_list(
         return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     rows = [_row(move) for move in answer.moves]
-    parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
+    parts: list[Any] = [table(headers, rows) if rows else NO_MOVE]
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin, now_ms())
@@ -118,10 +120,20 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
         raise click.UsageError("name a move, or say --all")
     path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
     cancelled = admin.order("DELETE", path, None, Cancelled).cancelled
-    text = "no move waits: nothing to cancel"
+    text = f"no move waits: nothing to cancel{_under_way(admin)}"
     if cancelled:
         text = f"{count_of(cancelled, 'move')} cancelled{_queued_again(admin)}"
     return Output({"cancelled": cancelled}, text, status=0 if cancelled else 1)
+
+
+def _under_way(admin: AdminClient) -> str:
+    """That moves that have begun are not cancelled, if there are any."""
+    running = 0
+    with contextlib.suppress(OperationalError):
+        running = admin.get(MOVES + query(limit=1), MovesShown).running
+    if not running:
+        return ""
+    return f"; {count_of(running, 'move')} under way cannot be cancelled, and will end by itself"
 
 
 def _queued_again(admin: AdminClient) -> str:
@@ -221,7 +233,7 @@ def pin_text(admin: AdminClient, bundle: str) -> str:
 
 
 def bundles_pins(admin: AdminClient) -> Output:
-    """List the pinned bundles: the broker at which the balancer leaves each, and where it is now."""
+    """List the pinned bundles: where the balancer leaves each, and where it is now."""
     pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
     owners = dict[str, str | None]()
     if pins:

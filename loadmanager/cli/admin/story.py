@@ -4,6 +4,7 @@ client.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from math import inf
@@ -36,7 +37,7 @@ from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, OwnershipStep
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
 
@@ -72,7 +73,11 @@ def history(
     names, events, notes = [name], list[ArchivedEvent](), list[str]()
     missing: dict[str, str] = {}
     begins: dict[str, int] = {}
-    if "://" in name:
+    if name.count("/") == 2 and "://" not in name and "_0x" not in name:
+        with contextlib.suppress(LoadManagerError):  # or a client has such a name
+            names.append(str(TopicName.parse(name)))
+            names.append(_bundle_of(admin, names[1]))
+    elif "://" in name:
         names.append(_bundle_of(admin, name))
     for about in names:  # which grows
         answer = events_of(admin, (), about, since_ms=since, until_ms=until, limit=limit)
@@ -97,7 +102,7 @@ def history(
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
     parts: list[Shown] = [_lines(newest, down, whole_after_ms) or f"nothing is recorded of {name}"]
-    load = _load(admin, names[1] if "://" in name else name, since, until)
+    load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
     parts += [load] if load else []
     if len(newest) == limit:
         parts.append(f"the newest {limit} are shown: --limit shows more, --until earlier ones")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from datetime import UTC, datetime, time, timedelta
+from string import ascii_lowercase
 from typing import Any
 
 import click
@@ -16,6 +17,12 @@ EXPECTED = (
     "a time such as 03:12, 2h ago, yesterday 03:12, 2026-11-20 or 2026-11-20T14:00+01:00 is "
     "expected (without a zone: UTC)"
 )
+_WORDS = {"s": ("sec", "second"), "m": ("min", "minute"), "h": ("hour",), "d": ("day",)}
+_UNITS = {unit: unit for unit in UNITS_S} | {
+    word + end: unit for unit, words in _WORDS.items() for word in words for end in ("", "s")
+}
+AHEAD_S = 60
+"""The clock here may be so far behind that of brokers."""
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:\d{2})?")
 
 
@@ -34,17 +41,23 @@ class Duration(click.ParamType[float]):
 
 
 def _seconds(text: str) -> float | None:
-    if text[-1:] in UNITS_S:
+    number = text.rstrip(ascii_lowercase)
+    if (unit := _UNITS.get(text[len(number) :])) is not None:
         with contextlib.suppress(ValueError):
-            if 0 < (seconds := float(text[:-1]) * UNITS_S[text[-1]]) < float("inf"):
+            if 0 < (seconds := float(number) * UNITS_S[unit]) < float("inf"):
                 return seconds
     return None
 
 
 class Moment(click.ParamType[int]):
-    """A time in milliseconds since the epoch, written as `parse_moment` reads it."""
+    """A time in milliseconds since the epoch, written as `parse_moment` reads it; `past`: none of
+    the future.
+    """
 
     name = "TIME"
+
+    def __init__(self, *, past: bool = False) -> None:
+        self._past = past
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Milliseconds since the epoch."""
@@ -53,6 +66,8 @@ class Moment(click.ParamType[int]):
         moment = parse_moment(value, datetime.now(UTC))
         if moment is None:
             self.fail(f"{value}: {EXPECTED}", param, ctx)
+        if self._past and moment > datetime.now(UTC) + timedelta(seconds=AHEAD_S):
+            self.fail(f"{value} is in the future: nothing is recorded of it yet", param, ctx)
         return round(moment.timestamp() * 1000)
 
 
