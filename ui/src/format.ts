@@ -44,6 +44,7 @@ export function duration(ms: number): string {
 }
 
 export function figure(value: unknown): string {
+  if (typeof value === "string" && /^-?\d+\.\d+$/.test(value)) return figure(Number(value)); // archives
   if (typeof value !== "number") return String(value);
   return Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
 }
