@@ -20,6 +20,7 @@ choose it, each step that needs it fails with that reason, as if it raised it.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -66,6 +67,8 @@ LEFT_OUT: dict[tuple[str, str], str] = {}
 """Group and name → why that plug-in cannot be used."""
 TRIED = 4
 """So many values of a key are tried in a grid, if its strategy does not say which."""
+FIGURES_MAX = 20
+"""So many numbers behind a placement are recorded."""
 ENTRIES_MAX = 100_000
 """Bounds the size of a plan, which the admin API answers with."""
 
@@ -135,7 +138,20 @@ def checked_placement(strategy: PlacementRule) -> PlacementRule:
             )
         return [str(broker) for broker in answer[0]], answer[1]
 
-    return replace(strategy, **_contained(strategy) | {"candidates": candidates})
+    def why(*arguments: Any) -> dict[str, float | str]:
+        answer: object = _called(strategy.name, cast(Any, strategy.why), *arguments)
+        try:
+            figures = msgspec.convert(answer, dict[str, float | str])
+        except msgspec.ValidationError as error:
+            raise TypeError(
+                f"the placement strategy {strategy.name} explained {answer!r:.200}; {error}"
+            ) from None
+        return dict(itertools.islice(figures.items(), FIGURES_MAX))
+
+    checked: dict[str, Any] = {"candidates": candidates}
+    if strategy.why is not None:
+        checked["why"] = why
+    return replace(strategy, **_contained(strategy) | checked)
 
 
 def register_plugins() -> list[str]:

@@ -161,7 +161,7 @@ def _away(goal: Goal, model: UsageModel) -> Reason | None:
     if model.dip is None or isinstance(goal, Emptied):
         return None
     text = f"the clients send {model.dip:.0%} of their usual traffic: these figures say nothing"
-    return replace(AWAY, text=text)
+    return Reason(AWAY.code, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import pytest
 
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder
-from loadmanager.leader.plugins import checked_placement, checked_shedder
+from loadmanager.leader.plugins import FIGURES_MAX, checked_placement, checked_shedder
 
 NOTHING: Any = None
 FUNCTIONS: dict[type[Any], set[str]] = {
     Shedder: {"shed", "memory", "observe", "keep", "never_sheds"},
-    PlacementRule: {"candidates", "memory", "observe", "advance", "order"},
+    PlacementRule: {"candidates", "memory", "observe", "advance", "order", "why"},
 }
 
 
@@ -95,6 +95,23 @@ def test_a_placement_answers_what_it_must(value: object) -> None:
     """As above."""
     with pytest.raises(TypeError, match="the placement strategy Odd answered"):
         place(answering(value))
+
+
+def explained(value: object) -> Any:
+    """What a checked placement rule says of its choice that answers this."""
+    rule = PlacementRule(name="Odd", candidates=answering(None), why=answering(value))
+    why = checked_placement(rule).why
+    assert why is not None
+    return why(NOTHING, "b0:1", NOTHING, NOTHING)
+
+
+@pytest.mark.parametrize("value", [None, 7, {7: 1.0}, {"usage": {1, 2}}, {"usage": None}])
+def test_a_placement_explains_itself_by_numbers_and_texts(value: object) -> None:
+    """Anything else is an error that says so; more than some are left out."""
+    with pytest.raises(TypeError, match="the placement strategy Odd explained"):
+        explained(value)
+    assert explained({"usage": 0.5, "of": "cpu"}) == {"usage": 0.5, "of": "cpu"}
+    assert len(explained({str(number): 1.0 for number in range(10_000)})) == FIGURES_MAX
 
 
 def test_a_sentence_is_taken_apart() -> None:
