@@ -585,9 +585,11 @@ async def test_a_move_with_a_pin(capsys: pytest.CaptureFixture[str]) -> None:
         assert "; pinned until " in out
         assert served.owners() == {FIRST: there}
         assert (await shell.json("bundles", "pins", at=1))[FIRST]["broker"] == there
-        pins = (await shell.run("bundles", "pins"))[1].splitlines()
-        assert "NOW AT" in pins[0]
-        assert [FIRST, there, there] == pins[1].split()[:3]
+        _, out, _ = await eventually(
+            lambda: shell.run("bundles", "pins"),
+            lambda done: [FIRST, there, there] == done[1].splitlines()[1].split()[:3],
+        )
+        assert "NOW AT" in out.splitlines()[0]
         assert (await shell.run("bundles", "unpin", FIRST))[0] == 0
         assert (await shell.run("bundles", "unpin", FIRST))[0] == 1
         assert (await shell.run("bundles", "pins"))[1] == "no bundle is pinned"
