@@ -61,6 +61,17 @@ class Kind(Enum):
     HONEST = "honest again"
 
 
+SHOW_LESS = (
+    Kind.LOW,
+    Kind.STUCK_LOW,
+    Kind.STICKS,
+    Kind.DRIFTS,
+    Kind.UNMOVED,
+    Kind.UNTRUSTED,
+)
+"""Sensors that are wrong, and may make a broker look as if it had room."""
+
+
 @dataclass(frozen=True, slots=True)
 class DayEvent:
     """An event at the beginning of a minute."""

@@ -16,6 +16,7 @@ from loadmanager.engine.load.columns import Array
 from loadmanager.lab.days import (
     CORES,
     CPU_OF_A_CORE,
+    SHOW_LESS,
     DayEvent,
     DayOfLoad,
     DaySize,
@@ -28,15 +29,7 @@ from loadmanager.lab.measures import Minute
 
 MINUTES = 100
 EVENTS_FROM, EVENTS_TO = 20, 70
-LYING = (
-    Kind.LIES,
-    Kind.LOW,
-    Kind.STUCK_LOW,
-    Kind.STICKS,
-    Kind.DRIFTS,
-    Kind.UNMOVED,
-    Kind.UNTRUSTED,
-)
+LYING = (Kind.LIES, *SHOW_LESS)
 LASTS = 5
 """An overload of fewer minutes does not count."""
 SIZES = ((1.0,), (0.5, 1.0, 2.0), (1.0, 1.0, 10.0))

@@ -16,6 +16,7 @@ from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.lab.days import (
     CORES,
     CPU_OF_A_CORE,
+    SHOW_LESS,
     USAGE_OF_ALL,
     DayEvent,
     DayOfLoad,
@@ -273,15 +274,7 @@ def any_day(seed: int) -> DayOfLoad:
         assert isinstance(day.carried, Pattern)
         base, of_each = day.carried.base, 1 / day.message_bytes
         day = replace(day, cost=of_each * (base * day.cost).sum() / (base * of_each).sum())
-    kinds = (
-        None,
-        Kind.LOW,
-        Kind.STUCK_LOW,
-        Kind.STICKS,
-        Kind.DRIFTS,
-        Kind.UNMOVED,
-        Kind.UNTRUSTED,
-    )
+    kinds = (None, *SHOW_LESS)
     wrong = kinds[int(rng.integers(len(kinds)))]
     liar = str(rng.choice(day.brokers))
     dip = Swing(

@@ -10,7 +10,7 @@ import pytest
 
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab.closed_loop import ClosedLoop, run
-from loadmanager.lab.days import DayOfLoad, Kind
+from loadmanager.lab.days import DayEvent, DayOfLoad, Kind
 from loadmanager.lab.measures import Minute
 from loadmanager.lab.worlds import BEGINS, MINUTES, WORLDS, any_day, figures, newcomer_of
 
@@ -95,6 +95,20 @@ def test_a_sensor_that_does_not_follow_is_told_within_minutes() -> None:
     assert max(usage - mean for usage, mean in used) < 0.3
     its, all_of_them = np.mean(used[-30:], axis=0)
     assert its < 1.25 * all_of_them
+
+
+def test_a_sensor_that_is_right_again_counts_again() -> None:
+    """Within two hours, though the lie was its usual figure for 40 minutes."""
+    lie = WORLDS["unmoved"].day(SEED)
+    liar = lie.events[0].broker
+    honest = DayEvent(BEGINS + 40, Kind.HONEST, liar)
+    loop = ClosedLoop(replace(lie, events=(*lie.events, honest)), OURS)
+    doubted = []
+    for minute in range(MINUTES + 40):
+        loop.minute(minute)
+        doubted.append(bool(told(loop)))
+    assert doubted[BEGINS + 39]
+    assert not any(doubted[-10:])
 
 
 def told(loop: ClosedLoop) -> list[tuple[str, str]]:

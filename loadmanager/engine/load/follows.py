@@ -26,6 +26,8 @@ FOLLOWS, FOLLOWS_AGAIN = 0.3, 0.5
 """A sensor follows if it rose by this part of what was expected; one that did not has to rise by
 more, whatever changes its broker's traffic.
 """
+AGREES = 0.06
+"""One that did not follow, and shows no more than this less than the model, agrees with it."""
 DEVIATIONS = 2.5
 """It does not follow if it is so many standard deviations away from what was expected."""
 DIFFER_LEAST = 0.6
@@ -46,6 +48,8 @@ class Changes:
     """What was expected of their clients' own changes."""
     deviation: Array
     """The standard deviation of `came`: bundles differ in what they cost."""
+    below: Array
+    """What their sensors show less than the model."""
 
 
 def reports_still(before: Array, changes: Changes, doubted: NDArray[np.bool_]) -> Array:
@@ -57,6 +61,7 @@ def reports_still(before: Array, changes: Changes, doubted: NDArray[np.bool_]) -
     says = np.abs(expected) >= CHANGE
     again = np.sign(expected) * changes.rose >= FOLLOWS_AGAIN * np.abs(expected)
     of_doubted = np.where(says, np.where(again, before - 2, before + 1), before)
+    of_doubted = np.where(changes.below <= AGREES, np.minimum(of_doubted, before - 1), of_doubted)
     of_trusted = np.where(still, before + 1, before - 1)
     after: Array = np.clip(np.where(doubted, of_doubted, of_trusted), 0, REPORTS)
     return after

@@ -323,7 +323,7 @@ class _Fit:
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = _cost(learned)
-            self._add_up(cost, dearness)
+            self._add_up(cost, dearness, _idle(learned) + cost * traffic)
             self._learn_moves(cost, traffic, settled, _idle(learned))
             self._learn_each(cost, traffic, settled, _idle(learned))
             self._learn_classes(rows, last, cost, settled, _idle(learned))
@@ -428,8 +428,10 @@ class _Fit:
         bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
         return bounded, (1 - low / high) ** 2 * (1 - idle / busy) ** 2
 
-    def _add_up(self, cost: float, dearness: Array) -> None:
-        """The bundles that came or left since the last reports, and what the sensors rose by."""
+    def _add_up(self, cost: float, dearness: Array, by_traffic: Array) -> None:
+        """The bundles that came or left since the last reports, and what the sensors rose by.
+        `by_traffic`: the usage by the model, whatever the broker differs by.
+        """
         state, row_of = self.state, self.columns.row_of
         fades = np.where(self.doubted, follows.FADES_DOUBTED, follows.FADES) * self.new
         state[[CAME, CAME_BYTES]] *= 1 - fades
@@ -446,6 +448,7 @@ class _Fit:
             rose=self.shown - state[USUAL],
             came=state[CAME],
             clients=cost * dearness / self.limit * by_clients,
+            below=by_traffic - self.shown,
             deviation=max(self.moves.differs, follows.DIFFER_LEAST) * np.sqrt(state[CAME_SQUARES]),
         )
         still = follows.reports_still(state[STILL], changes, self.doubted)

@@ -10,13 +10,16 @@ import numpy as np
 from loadmanager.engine.load.follows import CHANGE, REPORTS, Changes, reports_still
 
 
-def changes(rose: float, came: float, *, clients: float = 0.0, deviation: float = 0.0) -> Changes:
+def changes(
+    rose: float, came: float, *, clients: float = 0.0, deviation: float = 0.0, below: float = 0.2
+) -> Changes:
     """Those of one broker."""
     return Changes(
         rose=np.array([rose]),
         came=np.array([came]),
         clients=np.array([clients]),
         deviation=np.array([deviation]),
+        below=np.array([below]),
     )
 
 
@@ -78,6 +81,13 @@ def test_a_doubted_sensor_has_to_follow_to_count_again() -> None:
         assert after([followed] * REPORTS, REPORTS, doubted=True) == 0
 
 
+def test_a_doubted_sensor_that_agrees_with_the_model_counts_again() -> None:
+    """Whatever it showed before, and whatever changes; one that shows too little does not."""
+    for each in (changes(0.0, 0.0, below=0.05), changes(0.2, 0.0, clients=-0.1, below=-0.1)):
+        assert after([each] * REPORTS, REPORTS, doubted=True) == 0
+    assert after([changes(0.0, 0.0, below=0.08)] * 500, REPORTS, doubted=True) == REPORTS
+
+
 def test_brokers_are_judged_each_by_itself() -> None:
     """`[broker]`."""
     two = Changes(
@@ -85,5 +95,6 @@ def test_brokers_are_judged_each_by_itself() -> None:
         came=np.array([0.1, 0.1]),
         clients=np.zeros(2),
         deviation=np.zeros(2),
+        below=np.zeros(2),
     )
     assert reports_still(np.array([3.0, 3.0]), two, np.zeros(2, np.bool_)).tolist() == [4, 2]
