@@ -238,6 +238,7 @@ class Acting:
                 problem if failed else None,
                 self.moves.term.clock.now_ms(),
                 self.rules(),
+                brokers={move.source, move.destination or move.source},
             ):
                 self._opened()
 

@@ -315,6 +315,24 @@ async def test_the_breaker_stops_when_a_broker_disappears(tmp_path: Path) -> Non
         assert daemon.pulsar.moved
 
 
+async def test_a_move_that_failed_because_its_broker_left(tmp_path: Path) -> None:
+    """No alarm of half an hour: moves wait until all is steady, as for any broker that leaves."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        daemon.pulsar.miss = 1 + len(AGAIN_S)
+        await daemon.cycle()
+        assert "CircuitBreaker: 1 moves failed in a row" in str(daemon.work.hold.reason())
+        (move,) = (
+            each
+            for each in daemon.work.operations.list_moves(99).moves
+            if each.state.value == "failed"
+        )
+        await daemon.pulsar.stop(move.source)
+        daemon.clock.pass_s(76)
+        await daemon.work.read()
+        assert f"BrokersLeft: {move.source} disappeared" in str(daemon.work.hold.stopped())
+
+
 async def test_a_broker_that_was_drained_may_leave(tmp_path: Path) -> None:
     """Its end was announced; what it had is elsewhere already."""
     async with watching(tmp_path, settings=ACT) as daemon:

@@ -3,7 +3,7 @@
 A move is judged by what it could change: by the figures of the two brokers between which it went,
 beside the other moves there, and beside what the clients did meanwhile everywhere else. A broker
 that joins or leaves changes neither. When one leaves, moves wait until all is steady: that is an
-ordinary restart, say, and no alarm.
+ordinary restart, say, and no alarm. Nor is a move that failed because one of its brokers left.
 """
 
 from __future__ import annotations
@@ -85,7 +85,12 @@ class Breaker:
         self.waits = False
         """Whether it opened last because brokers disappeared: nothing is wrong with the moves."""
         self._until_ms = 0.0
-        self._failures = 0
+        self._failed: list[frozenset[str]] = []
+        """The brokers of each move that failed since the last one that did not."""
+        self._blamed: tuple[frozenset[str], ...] = ()
+        """The brokers of each of the moves whose failures opened it; empty: something else did."""
+        self._left: frozenset[str] = frozenset()
+        """The brokers that disappeared last, and are not back."""
         self._expected: list[Expectation] = []
         self._since_look: dict[str, Expectation] = {}
         """Bundle → its move, of those that began since the cluster was read."""
@@ -110,7 +115,7 @@ class Breaker:
         """
         until_ms = min(until_ms, now_ms + rules.open_ms)
         if until_ms > self._until_ms:
-            self.why, self.waits, self._until_ms = why, waits, until_ms
+            self.why, self.waits, self._until_ms, self._blamed = why, waits, until_ms, ()
         return self.reason(now_ms) is not None
 
     @property
@@ -124,21 +129,38 @@ class Breaker:
 
     def close(self) -> bool:
         """An operator has looked; returns whether it was open."""
-        was_open, self._until_ms, self._failures = self._until_ms > 0, 0.0, 0
+        was_open, self._until_ms, self._blamed = self._until_ms > 0, 0.0, ()
+        self._failed.clear()
         self._expected.clear()
         return was_open
 
-    def ended(self, move: str, problem: str | None, now_ms: int, rules: BreakerRules) -> bool:
-        """A move has ended; `problem`: what went wrong. Returns whether the breaker opened."""
+    def ended(
+        self,
+        move: str,
+        problem: str | None,
+        now_ms: int,
+        rules: BreakerRules,
+        *,
+        brokers: Set[str] = frozenset(),
+    ) -> bool:
+        """A move between two `brokers` has ended; `problem`: what went wrong. A failure does not
+        count if one of them has left. Returns whether the breaker opened.
+        """
         if problem is None:
-            self._failures = 0
+            self._failed.clear()
             return False
-        self._failures += 1
         self.not_made(move)
-        if self._failures < rules.failures:
+        if brokers & self._left:
             return False
-        why = f"{self._failures} moves failed in a row, {problem}"
-        return self._open(why, now_ms, rules.open_ms)
+        self._failed.append(frozenset(brokers))
+        if len(self._failed) < rules.failures:
+            return False
+        blamed = tuple(self._failed)
+        why = f"{len(blamed)} moves failed in a row, {problem}"
+        opened = self._open(why, now_ms, rules.open_ms)
+        if opened:
+            self._blamed = blamed
+        return opened
 
     def expect(self, expectation: Expectation) -> None:
         """A move begins."""
@@ -171,10 +193,17 @@ class Breaker:
         """The cluster was read: the load of each live broker. `may_leave`: brokers whose end
         somebody has announced.
 
-        Returns whether the breaker opened.
+        Returns whether the breaker opened, or is open for another reason: failures that opened it
+        are explained by brokers that have disappeared since.
         """
-        gone = sorted(self._brokers - brokers.keys() - may_leave)
+        left = self._brokers - brokers.keys()
         self._brokers, self._since_look = frozenset(brokers), {}
+        self._left = left or self._left - brokers.keys()
+        blamed = self._blamed if now_ms < self._until_ms else ()
+        explained = bool(blamed) and all(pair & left for pair in blamed)
+        if explained:
+            self._until_ms = 0.0
+        gone = sorted(left if explained else left - may_leave)
         if gone:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
             open_ms = min(rules.open_ms, rules.steady_ms)
@@ -195,10 +224,11 @@ class Breaker:
         """Open it; if it is to be open for longer already, for another reason, that one stays.
         Returns whether this reason is the one that counts.
         """
-        self._failures = 0
+        self._failed.clear()
         self._expected.clear()
         if now_ms + open_ms <= self._until_ms:
             return False
+        self._blamed = ()
         self.why, self.waits, self._until_ms = why, waits, now_ms + open_ms
         self.opened += not waits
         return True

@@ -21,6 +21,7 @@ def loads(**rates: float) -> dict[str, LoadSeen]:
 
 
 LIVE = loads(a=0, b=0)
+ALONE = loads(a=0)
 BEFORE = loads(a=600, b=400, c=500, d=500)
 AFTER = loads(a=550, b=450, c=500, d=500)
 
@@ -169,6 +170,30 @@ def test_a_broker_that_leaves_shortens_nothing() -> None:
     assert breaker.ended("m", "x", 0, BreakerRules(1, 30, 1000, 300))
     assert not breaker.look(loads(a=0), 100, RULES)
     assert "moves failed" in str(breaker.reason(999))
+
+
+def test_a_failure_explained_by_a_broker_that_left() -> None:
+    """Whichever was seen first, and whether its end was announced; but each failure has to be."""
+    hasty, pair = BreakerRules(1, 30, 1000, 300), {"a", "b"}
+    breaker = Breaker()
+    assert not breaker.look(LIVE, 0, hasty)
+    assert breaker.ended("m", "refused", 0, hasty, brokers=pair)
+    assert not breaker.look(LIVE, 100, hasty)
+    assert "1 moves failed" in str(breaker.reason(100))
+    assert breaker.look(ALONE, 200, hasty, may_leave={"b"})
+    assert "BrokersLeft: b disappeared" in str(breaker.reason(499))
+    assert breaker.reason(500) is None
+    assert not breaker.ended("n", "refused", 500, hasty, brokers=pair)
+    assert not breaker.look(LIVE, 600, hasty)
+    assert breaker.ended("n", "refused", 600, hasty, brokers=pair)  # it is back
+    two = Breaker()
+    assert not two.look(LIVE, 0, RULES)
+    assert not two.ended("m", "refused", 0, RULES, brokers=pair)
+    assert two.ended("n", "refused", 0, RULES, brokers={"a", "c"})
+    assert not two.look(ALONE, 100, RULES)
+    assert "2 moves failed" in str(two.reason(999))
+    assert not two.look(LIVE, 1001, RULES)
+    assert not two.look(ALONE, 1002, RULES, may_leave={"b"})  # it has closed since
 
 
 def test_a_broker_may_leave_that_was_expected_to() -> None:
