@@ -33,6 +33,8 @@ MINUTES, BEGINS = 180, 60
 IDLE = 0.05
 SETTLED = 0.05
 """A broker is where it belongs when it is this part of the mean away from it."""
+AS_BEFORE = 1.1
+"""The brokers are as even as before if their spread is at most so many times what it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class Trial:
 
     about: str
     day: Callable[[int], DayOfLoad]
-    settles: bool = False
-    """Whether it is about how soon `broker` of the day is as used as the others."""
+    settles: Callable[[DayOfLoad, Sequence[Minute]], float] | None = None
+    """The minutes that its event is felt, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class TrialFigures:
     """Traffic moved, as a part of all traffic."""
     pause_s: float
     settle_minutes: float | None
-    """Minutes until the broker of the event is as used as the others, up to the end."""
+    """Minutes until the event is no longer felt, up to the end; see `Trial.settles`."""
 
 
 def about_broker(brokers: int) -> str:
@@ -217,6 +219,34 @@ def _grows(seed: int) -> DayOfLoad:
     return replace(day, changes=tuple(changes))
 
 
+def _filled(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
+    """Minutes until the broker of the event, or which had everything, is as used as the others."""
+    begins = day.events[0].minute if day.events else 0
+    broker = day.events[0].broker if day.events else day.owners[0]
+    for at in range(begins, len(minutes)):
+        usage: Array = minutes[at].usage
+        if broker not in minutes[at].live:
+            continue
+        here = float(usage[minutes[at].live.index(broker)])
+        mean = float(usage.mean())
+        if abs(here - mean) <= SETTLED * mean:
+            return float(at - begins)
+    return float(len(minutes) - begins)
+
+
+def _as_even_as_before(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
+    """Minutes from the last event until the brokers are as even as before the first one: what their
+    usage differs, as a part of its mean.
+    """
+    first, last = day.events[0].minute, day.events[-1].minute
+    uneven = [float(minute.usage.std() / minute.usage.mean()) for minute in minutes]
+    usual = float(np.mean(uneven[first - WARM_UP_MINUTES : first]))
+    for at in range(last, len(minutes)):
+        if uneven[at] <= AS_BEFORE * usual:
+            return float(at - last)
+    return float(len(minutes) - last)
+
+
 WORLDS: Mapping[str, Trial] = {
     "plain": Trial("10 brokers, 240 bundles", _plain),
     "idle 20 %": Trial("brokers use 20 % when idle", lambda seed: _plain(seed, idle=0.2)),
@@ -236,21 +266,25 @@ WORLDS: Mapping[str, Trial] = {
     "unmoved": Trial("a sensor shows 25 % less for ever, with noise", _wrong(Kind.UNMOVED)),
     "untrusted": Trial("a sensor says that it is not to be trusted", _wrong(Kind.UNTRUSTED)),
     "3 untrusted": Trial("the same, of 3 brokers", _wrong(Kind.UNTRUSTED, 3)),
-    "join 3+1": Trial("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=True),
-    "join 9+1": Trial("a tenth broker; 20 % idle", _joins(10, 24, 0.2), settles=True),
-    "join 40+3": Trial("3 more brokers of 43, 2,150 bundles", _joins(43, 50, newcomers=3), True),
+    "join 3+1": Trial("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=_filled),
+    "join 9+1": Trial("a tenth broker; 20 % idle", _joins(10, 24, 0.2), settles=_filled),
+    "join 40+3": Trial("3 more brokers of 43, 2,150 bundles", _joins(43, 50, newcomers=3), _filled),
     "join many": Trial(
-        "20 brokers × 115 equal bundles, one empty", _joins(20, 115, equal_bundles=True), True
+        "20 brokers × 115 equal bundles, one empty", _joins(20, 115, equal_bundles=True), _filled
     ),
-    "join 3+1 large": Trial("a fourth broker; 1,000 bundles each", _joins(4, 1_000), settles=True),
+    "join 3+1 large": Trial(
+        "a fourth broker; 1,000 bundles each", _joins(4, 1_000), settles=_filled
+    ),
     "join 297+3": Trial(
-        "3 more brokers of 300, 12,000 bundles", _joins(300, 40, newcomers=3), True
+        "3 more brokers of 300, 12,000 bundles", _joins(300, 40, newcomers=3), _filled
     ),
-    "one has all": Trial("3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=True),
+    "one has all": Trial(
+        "3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=_filled
+    ),
     "tiny": Trial("3 brokers, 15 bundles", lambda seed: _plain(seed, 3, 5)),
     "grows": Trial("a third of 240 bundles has traffic, then one more after the other", _grows),
-    "leave": Trial("two of ten brokers die", _leave),
-    "rolling": Trial("ten brokers restart one after the other", _rolling()),
+    "leave": Trial("two of ten brokers die", _leave, _as_even_as_before),
+    "rolling": Trial("ten brokers restart one after the other", _rolling(), _as_even_as_before),
 }
 
 
@@ -312,7 +346,7 @@ def figures(world: Trial, day: DayOfLoad, minutes: Sequence[Minute]) -> TrialFig
         moves=sum(minute.moves for minute in measured),
         moved=sum(minute.moved_bytes_s / max(minute.carried, 1e-9) for minute in measured),
         pause_s=sum(minute.pause_s for minute in measured),
-        settle_minutes=_settling(day, minutes) if world.settles else None,
+        settle_minutes=None if world.settles is None else world.settles(day, minutes),
     )
 
 
@@ -322,17 +356,3 @@ def _hot_p99(minutes: Sequence[Minute]) -> float:
         for broker, usage in zip(minute.live, minute.usage.tolist(), strict=True):
             hot[broker] += usage > HOT
     return float(np.percentile(list(hot.values()), 99)) if hot else 0.0
-
-
-def _settling(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
-    begins = day.events[0].minute if day.events else 0
-    broker = day.events[0].broker if day.events else day.owners[0]
-    for at in range(begins, len(minutes)):
-        usage: Array = minutes[at].usage
-        if broker not in minutes[at].live:
-            continue
-        here = float(usage[minutes[at].live.index(broker)])
-        mean = float(usage.mean())
-        if abs(here - mean) <= SETTLED * mean:
-            return float(at - begins)
-    return float(len(minutes) - begins)

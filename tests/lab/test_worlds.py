@@ -40,9 +40,10 @@ def undone(minutes: list[Minute]) -> float:
 
 
 @pytest.mark.parametrize("name", [name for name, world in WORLDS.items() if world.settles])
-def test_an_empty_broker_is_filled_and_an_overfull_one_relieved(name: str) -> None:
-    """Within a quarter of an hour, whatever the number of bundles; half an hour where each of them
-    is a large part of a broker.
+def test_an_event_is_soon_no_longer_felt(name: str) -> None:
+    """An empty broker is filled, an overfull one relieved, and after the last death or restart all
+    are as even as before: within a quarter of an hour, whatever the number of bundles; half an hour
+    where each of them is a large part of a broker.
     """
     day, minutes = outcome(name)
     settled = figures(WORLDS[name], day, minutes).settle_minutes
