@@ -7,8 +7,9 @@ world: the least work undone, then the fewest hot minutes, then the least spread
 *spread* in points; *hot* broker-minutes above 85 %, *hot p99* those of the broker that has more
 than 99 % of all; *undone* minutes of work of one broker that was not done; *moved* traffic as a
 part of all; *pause* client-seconds; *settled* minutes until the broker that came, or had
-everything, is within 5 % of the mean. At the end, for each figure: the first strategy's, and the
-least that any other one has.
+everything, is within 5 % of the mean, or from the last restart or death until the brokers are as
+even as before the first. At the end, for each figure: the first strategy's, and the least that any
+other one has.
 """
 
 from __future__ import annotations
