@@ -167,6 +167,12 @@ class ChangeShown(Shape):
     note: str | None
     id: str | None = None
     """By which it can be undone; null in what earlier versions recorded."""
+    words: str | None = None
+    """What was done, in words; null in what earlier versions recorded."""
+
+    def __str__(self) -> str:
+        """What was done."""
+        return self.words or self.what
 
 
 class ChangesShown(Shape):

@@ -13,6 +13,7 @@ from itertools import count
 
 import msgspec
 
+from loadmanager.engine.history.change_words import in_words
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written, change_id
 from loadmanager.kit.clock import Clock
@@ -132,6 +133,7 @@ class AuditLog:
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
             now_ms = self._clock.now_ms()
+            path = None if written is None else written.path[:WHAT_MAX]
             yield AuditedChange(
                 ts=now_ms,
                 broker=self._broker_id,
@@ -140,11 +142,12 @@ class AuditLog:
                 address=asked.address,
                 over=asked.over,
                 what=asked.what[:WHAT_MAX],
-                path=None if written is None else written.path[:WHAT_MAX],
+                path=path,
                 before=_clipped(before),
                 after=_clipped(after),
                 note=self._note(asked),
                 id=change_id(now_ms, next(self._numbers), self._broker_id),
+                words=in_words(asked.what, path, before, after)[:WHAT_MAX],
             )
 
     @staticmethod

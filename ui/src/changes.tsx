@@ -9,10 +9,14 @@ import { LISTED, archived, changes, cluster, copy, earlierChanges, isDaemon } fr
 import { use } from "./store";
 import { DAY_MS, shownAt, when } from "./when";
 
-function who(change: Change): string {
-  const role = change.role || "nobody in particular";
-  return change.proxied ? `${role} for ${change.proxied}` : role;
+function who({ role, proxied, address }: Change): string {
+  const roles = [role, proxied].filter(Boolean).join(" for ");
+  return [roles, address].filter(Boolean).join(" from ");
 }
+
+// Not what clients opened, nor what brokers ask of each other.
+const isDecided = ({ over, what }: Change): boolean =>
+  over !== "binary" && !what.includes("/loadmanager/v1/peers/");
 
 const keyOf = ({ id, ts, broker, what, path }: Change): string =>
   id || [ts, broker, what, path].join(" ");
@@ -20,6 +24,7 @@ const keyOf = ({ id, ts, broker, what, path }: Change): string =>
 function Row({ change }: { change: Change }): JSX.Element {
   const name = useNames();
   const told = [
+    ["asked for", change.what],
     ["of", change.path],
     ["before", change.before],
     ["after", change.after],
@@ -30,10 +35,10 @@ function Row({ change }: { change: Change }): JSX.Element {
       <time dateTime={new Date(change.ts).toISOString()}>{shownAt() - change.ts > DAY_MS ? moment(change.ts, true) : clock(change.ts)}</time>
       <details>
         <summary>
-          <span>{change.what}</span>
+          <span>{change.words ?? change.what}</span>
           <p>
             {change.id && <code>{change.id} </code>}
-            {who(change)} from {change.address}, at {name(change.broker)}
+            {who(change)}, at {name(change.broker)}
           </p>
         </summary>
         {change.id && navigator.clipboard && (
@@ -80,7 +85,8 @@ export function Changes(): JSX.Element {
   const earlier = useEarlier(all !== null && !then && known, starts);
   const listed = new Set(later.map(keyOf));
   const more = earlier.filter((it) => !listed.has(keyOf(it)));
-  const rows = [...later, ...more].sort((a, b) => b.ts - a.ts).slice(0, LISTED);
+  const decided = [...later, ...more].filter(isDecided);
+  const rows = decided.sort((a, b) => b.ts - a.ts).slice(0, LISTED);
   const silent = Object.entries(all?.noAnswer ?? {});
   return (
     <Section

@@ -121,7 +121,7 @@ export function Moves(): JSX.Element {
     >
       <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
         <Goals />
-        {interrupted && <p class="small">{interrupted}</p>}
+        {interrupted && <p class="small line">{interrupted}</p>}
         <ul class="list">
           {list.map((move) => (
             <Row key={move.id} move={move} />

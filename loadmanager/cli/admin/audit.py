@@ -40,27 +40,35 @@ CHANGES_MAX = 1_000
     "--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="at most N changes"
 )
 @click.option(
-    "--operators", is_flag=True, help="not what clients created, nor what brokers ask of each other"
+    "--all",
+    "everything",
+    is_flag=True,
+    help="also what clients opened, and brokers asked of others",
 )
 def audit(
-    admin: AdminClient, at: int | None, limit: int, *, operators: bool, **given: Any
+    admin: AdminClient, at: int | None, limit: int, *, everything: bool, **given: Any
 ) -> Output:
-    """Show the last changes that operators and clients made: who, what, before and after. `admin
-    undo` takes their ids.
+    """Show the last changes: when, who, what, and the values that became others. `admin undo` takes
+    their ids; --json has the requests and the stored documents before and after.
 
     The archives of the brokers answer; of a broker without one, its last 1,000 since its start.
     """
     until = until_of(at, given["until"])
-    asked = CHANGES_MAX if operators else limit
+    asked = limit if everything else CHANGES_MAX
     changes = changes_of(admin, given["role"], given["since"], until, limit=asked)
-    if operators:
+    if not everything:
         if len(changes.changes) == asked:
             changes.notes.append(f"only the last {asked:,} changes of all were looked through")
-        changes.changes = list(filter(by_operator, changes.changes))[:limit]
+        changes.changes = list(filter(is_decided, changes.changes))[:limit]
     data = {"changes": to_builtins(changes.changes), "notes": changes.notes}
     return Output(
         data, (_shown(changes.changes), *incomplete(changes.notes)), missing=changes.missing
     )
+
+
+def is_decided(change: ChangeShown) -> bool:
+    """Whether somebody decided it: an operator, or a broker of itself."""
+    return change.over != "binary" and PEERS not in change.what
 
 
 def by_operator(change: ChangeShown) -> bool:
@@ -106,20 +114,15 @@ def changes_of(
 
 
 def _shown(changes: Sequence[ChangeShown]) -> Shown:
-    rows = [
-        (
-            change.id or "",
-            clock(change.ts),
-            change.role + (f" for {change.proxied}" if change.proxied else ""),
-            change.address,
-            change.what,
-            change.path or "",
-            change.before or "",
-            change.after or "",
-            change.note or "",
-            change.broker,
-        )
-        for change in changes
-    ]
-    headers = ("id", "time", "role", "from", "what", "of", "before", "after", "note", "broker")
+    rows = [(change.id or "", clock(change.ts), _who(change), _what(change)) for change in changes]
+    headers = ("id", "time", "who", "what")
     return table(headers, rows) if rows else "no change is known"
+
+
+def _who(change: ChangeShown) -> str:
+    roles = " for ".join(filter(None, (change.role, change.proxied)))
+    return " from ".join(filter(None, (roles, change.address)))
+
+
+def _what(change: ChangeShown) -> str:
+    return str(change) + (f" ({change.note})" if change.note else "")

@@ -213,13 +213,11 @@ def _change(event: ArchivedEvent) -> str:
     change = event.record_as(AuditedChange)
     if PEERS in change.what:  # it follows from what was ordered before
         return ""
-    after = "" if change.after is None else f": {change.after}"
     if change.over == BY_ITSELF:
-        return f"{change.address} by itself {change.what}{after}"
+        after = "" if change.after is None else f": {change.after}"
+        return f"{change.address} by itself {change}{after}"
     who = " for ".join(filter(None, (change.role, change.proxied))) or change.address
-    if change.path is None:
-        return f"{who} ordered {change.what}{after}"
-    return f"{who} changed {change.path} ({change.what}){after}"
+    return f"{who} {change}"
 
 
 def client_sentence(step: ClientStep) -> str:

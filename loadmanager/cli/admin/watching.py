@@ -167,7 +167,7 @@ def _merge(merge: DecisionShown) -> str:
 
 def _change(change: ChangeShown) -> str:
     id_ = f" ({change.id})" if change.id else ""
-    return f"{change.role or change.address} on {change.broker}: {change.what}{id_}"
+    return f"{change.role or change.address} on {change.broker}: {change}{id_}"
 
 
 def _finding(change: FindingChange) -> str:

@@ -230,6 +230,12 @@ class AuditedChange(Record):
     """What else is to be said, such as that the request failed after this change."""
     id: str | None = None
     """By which the change can be undone; None: a version before there were ids wrote this."""
+    words: str | None = None
+    """What was done, in words; None: a version that had none wrote this."""
+
+    def __str__(self) -> str:
+        """What was done."""
+        return self.words or self.what
 
 
 KINDS: dict[str, type[Record]] = {

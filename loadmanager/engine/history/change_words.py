@@ -1,0 +1,129 @@
+"""Says in words what a change of the audit log is: `set publishRate of shop/orders`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+VALUES_MAX = 200
+"""Characters of values that a line shows."""
+_PREFIXES = ("/admin/v2/", "/admin/v3/", "/loadmanager/v1/")
+_LIMIT_ENDS = "/loadmanager/wishes/limit-ends/"
+_LOCAL_POLICIES = "/admin/local-policies/"
+_CLIENTS = {"SUBSCRIBE": "opened {} to read it", "PRODUCER": "opened {} to publish to it"}
+_PLACE = r"([^/]+/[^/]+)"
+_TOPIC = r"((?:non-)?persistent)/([^/]+/[^/]+/[^/]+)"
+_RANGE = r"(0x[0-9a-f]{8}_0x[0-9a-f]{8})"
+_WORDS: tuple[tuple[str, str, str], ...] = (
+    ("PUT", r"tenants/([^/]+)", "made the tenant {}"),
+    ("POST", r"tenants/([^/]+)", "changed the tenant {}"),
+    ("DELETE", r"tenants/([^/]+)", "deleted the tenant {}"),
+    ("PUT", rf"namespaces/{_PLACE}", "made the namespace {}"),
+    ("DELETE", rf"namespaces/{_PLACE}", "deleted the namespace {}"),
+    ("POST", rf"namespaces/{_PLACE}/permissions/(.+)", "granted permissions on {0} to {1}"),
+    ("DELETE", rf"namespaces/{_PLACE}/permissions/(.+)", "took permissions on {0} from {1}"),
+    ("PUT", rf"namespaces/{_PLACE}/{_RANGE}/unload", "unloaded the bundle {}/{}"),
+    ("PUT", rf"namespaces/{_PLACE}/{_RANGE}/split", "split the bundle {}/{}"),
+    ("PUT", rf"namespaces/{_PLACE}/unload", "unloaded the namespace {}"),
+    ("PUT|POST", rf"namespaces/{_PLACE}/([^/]+)(?:/.*)?", "set {1} of {0}"),
+    ("DELETE", rf"namespaces/{_PLACE}/([^/]+)(?:/.*)?", "removed {1} of {0}"),
+    ("PUT", _TOPIC, "made the topic {}://{}"),
+    ("DELETE", _TOPIC, "deleted the topic {}://{}"),
+    ("PUT", rf"{_TOPIC}/subscription/([^/]+)", "made the subscription {2} of {0}://{1}"),
+    ("DELETE", rf"{_TOPIC}/subscription/([^/]+)", "deleted the subscription {2} of {0}://{1}"),
+    ("POST", rf"{_TOPIC}/subscription/([^/]+)/(.+)", "asked for {3} of {2} of {0}://{1}"),
+    ("POST", rf"{_TOPIC}/permissions/(.+)", "granted permissions on {0}://{1} to {2}"),
+    ("DELETE", rf"{_TOPIC}/permissions/(.+)", "took permissions on {0}://{1} from {2}"),
+    ("PUT|POST", rf"{_TOPIC}/([^/]+)(?:/.*)?", "set {2} of {0}://{1}"),
+    ("DELETE", rf"{_TOPIC}/([^/]+)(?:/.*)?", "removed {2} of {0}://{1}"),
+    ("POST", r"brokers/configuration/([^/]+)/(.*)", "set {} to {}"),
+    ("DELETE", r"brokers/configuration/([^/]+)", "gave {} back to broker.conf"),
+    ("PUT", r"cordons/(.+)", "cordoned {}"),
+    ("DELETE", r"cordons/(.+)", "uncordoned {}"),
+    ("PUT", r"pins/(.+)", "pinned {}"),
+    ("DELETE", r"pins/(.+)", "unpinned {}"),
+    ("PUT", r"moves/pause", "paused the moves"),
+    ("DELETE", r"moves/pause", "let the moves go on"),
+    ("POST", r"moves", "ordered moves"),
+    ("DELETE", r"moves", "cancelled the moves that waited"),
+    ("DELETE", r"moves/(.+)", "cancelled the move {}"),
+    ("POST", r"goals", "ordered a goal"),
+    ("POST", r"goals/([^/]+)/approve", "approved the goal {}"),
+    ("POST", r"goals/([^/]+)/stop", "stopped the goal {}"),
+    ("POST", r"plans/([^/]+)/execute", "carried out the plan {}"),
+    ("POST", r"undo", "undid changes"),
+)
+_SAID = frozenset({"cordons", "brokers"})
+"""What is said of these needs no values."""
+
+
+def in_words(what: str, path: str | None, before: str | None, after: str | None) -> str:
+    """What was done, and the values that became others. See `records.AuditedChange`."""
+    method, _, target = what.partition(" ")
+    if method in _CLIENTS:
+        return _CLIENTS[method].format(target)
+    path = path or ""
+    done = _done(method, target)
+    if path.startswith(_LIMIT_ENDS):
+        return f"{done}: its end"
+    if path.startswith(_LOCAL_POLICIES):
+        return f"{done}: its bundles"
+    if _kind(target) in _SAID:
+        return done
+    values = ", ".join(_values(before, after))
+    if len(values) > VALUES_MAX:
+        values = values[:VALUES_MAX] + "…"
+    return f"{done}: {values}" if values else done
+
+
+def _kind(target: str) -> str:
+    return _without_prefix(target).partition("/")[0]
+
+
+def _without_prefix(target: str) -> str:
+    path = target.partition("?")[0].rstrip("/")
+    for prefix in _PREFIXES:
+        path = path.removeprefix(prefix)
+    return path
+
+
+def _done(method: str, target: str) -> str:
+    path = _without_prefix(target)
+    for methods, pattern, words in _WORDS:
+        if method in methods.split("|") and (match := re.fullmatch(pattern, path)):
+            return words.format(*map(unquote, match.groups()))
+    return f"{method} {unquote(target)}".strip()
+
+
+def _values(before: str | None, after: str | None) -> Iterator[str]:
+    """The values of a document that became others; all of it if it is none."""
+    was, now = _leaves(before), _leaves(after)
+    if was is None or now is None:
+        if after is not None:
+            yield after
+        return
+    for name in [*now, *(name for name in was if name not in now)]:
+        if was.get(name) == now.get(name):
+            continue
+        then = f" (was {was[name]})" if name in was else ""
+        yield f"{name.rpartition('.')[2]} {now.get(name, 'not set')}{then}"
+
+
+def _leaves(text: str | None) -> dict[str, str] | None:
+    """Field → its value, of all fields within; None: it is no object, or was cut off."""
+    try:
+        document = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return dict(_of(document, "")) if isinstance(document, dict) else None
+
+
+def _of(document: Mapping[str, Any], within: str) -> Iterator[tuple[str, str]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _of(value, f"{within}{name}.")
+        else:
+            yield within + name, json.dumps(value)

@@ -1,0 +1,94 @@
+"""What a change of the audit log is in words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.engine.history.change_words import VALUES_MAX, in_words
+
+POLICIES = "/admin/policies/shop/orders"
+RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
+
+
+@pytest.mark.parametrize(
+    ("what", "path", "before", "after", "words"),
+    [
+        (
+            "POST /admin/v2/namespaces/shop/orders/publishRate?forSeconds=60",
+            POLICIES,
+            RATE % 7,
+            RATE % 9,
+            "set publishRate of shop/orders: publishThrottlingRateInMsg 9 (was 7)",
+        ),
+        (
+            "POST /admin/v2/namespaces/shop/orders/publishRate?forSeconds=60",
+            "/loadmanager/wishes/limit-ends/x",
+            None,
+            '{"untilMs":1}',
+            "set publishRate of shop/orders: its end",
+        ),
+        (
+            "DELETE /admin/v2/persistent/shop/orders/a%20b/dispatchRate",
+            POLICIES,
+            '{"rate":1}',
+            "{}",
+            "removed dispatchRate of persistent://shop/orders/a b: rate not set (was 1)",
+        ),
+        (
+            "PUT /admin/v2/namespaces/shop/orders",
+            "/admin/local-policies/shop/orders",
+            None,
+            "{}",
+            "made the namespace shop/orders: its bundles",
+        ),
+        ("PUT /admin/v2/tenants/shop", "/admin/policies/shop", None, "{}", "made the tenant shop"),
+        (
+            "POST /admin/v2/namespaces/shop/orders/permissions/app",
+            POLICIES,
+            None,
+            '{"auth":{"app":["produce"]}}',
+            'granted permissions on shop/orders to app: app ["produce"]',
+        ),
+        (
+            "POST /admin/v2/brokers/configuration/someKey/3",
+            "/admin/configuration",
+            None,
+            '{"someKey":"3"}',
+            "set someKey to 3",
+        ),
+        (
+            "PUT /loadmanager/v1/cordons/b1:8080",
+            "/loadmanager/wishes/cordons/b1%3A8080",
+            None,
+            '{"sinceMs":1}',
+            "cordoned b1:8080",
+        ),
+        (
+            "PUT /admin/v2/namespaces/shop/orders/0x00000000_0x80000000/unload",
+            None,
+            None,
+            None,
+            "unloaded the bundle shop/orders/0x00000000_0x80000000",
+        ),
+        ("DELETE /loadmanager/v1/moves/3-m1", None, None, None, "cancelled the move 3-m1"),
+        ("SUBSCRIBE persistent://a/b/c", "/x", None, "{}", "opened persistent://a/b/c to read it"),
+        ("PATCH /elsewhere", None, None, '{"a":1', 'PATCH /elsewhere: {"a":1'),
+        ("cordons itself", None, None, None, "cordons itself"),
+    ],
+)
+def test_words(
+    what: str, path: str | None, before: str | None, after: str | None, words: str
+) -> None:
+    """What is not known by its path is said as it was asked for."""
+    assert in_words(what, path, before, after) == words
+
+
+@given(st.text(), st.none() | st.text(), st.none() | st.text(), st.none() | st.text())
+def test_whatever_is_recorded_has_words(
+    what: str, path: str | None, before: str | None, after: str | None
+) -> None:
+    """Of a bounded length beside what was asked for."""
+    words = in_words(what, path, before, after)
+    assert len(words) <= len(what) + VALUES_MAX + 60
