@@ -170,10 +170,10 @@ class Draining:
             )
             moves = (*moves, *by_rule)
         cordon = self.moves.cluster.wishes.cordons.get(broker)
-        if cordon is not None and cordon.note:  # so that the moves themselves say it, later on, too
-            moves = tuple(
-                replace(move, why={**move.why, "cordonNote": cordon.note}) for move in moves
-            )
+        if cordon is not None:  # so that the moves themselves say it, later on, too
+            about = {"cordonNote": cordon.note, "orderedBy": cordon.by}
+            about = {name: text for name, text in about.items() if text}
+            moves = tuple(replace(move, why={**move.why, **about}) for move in moves)
         if stay:
             drain.problem = f"{len(stay)} bundles have nowhere to go: {stay[0].reason}"
         if not moves:

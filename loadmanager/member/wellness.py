@@ -185,6 +185,7 @@ class Wellness:
             total=total,
             note=f"{NOTE}{self.reason}; until it has been well for {self._recovery.hold_s:g} s",
             until_restart_of=int(self.started_ms()),
+            by=self.base.broker_id,
         )
         await self.cluster.wishes.cordon(self.base.broker_id, cordon, [])
         self.given_up = True

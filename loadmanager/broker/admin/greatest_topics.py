@@ -11,7 +11,7 @@ from aiohttp import web
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.heat import LOCAL
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.engine.findings.backlogs import BACKLOG_MIN, Backlog
+from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import operation
 from loadmanager.kit.tasks import sleep
@@ -39,8 +39,8 @@ class GreatestTopicRoutes:
 
     @operation(answer=BacklogsShown, query=(LOCAL,))
     async def backlogs(self, request: web.Request) -> web.Response:
-        """The topics with the most messages that wait for their subscriptions, at least 1,000, and
-        at most 200 of each broker.
+        """The topics with the most messages that wait for their subscriptions, at most 200 of each
+        broker.
 
         Of more than 200 brokers, 200 are asked, others each time.
         """
@@ -109,7 +109,7 @@ def _of_itself(answers: Mapping[str, Mapping[str, list[T]]]) -> dict[str, list[T
 
 
 def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Backlog | None:
-    if traffic.backlog_messages < BACKLOG_MIN:
+    if not traffic.backlog_messages:
         return None
     return Backlog(
         topic=topic,

@@ -100,10 +100,16 @@ def _row(move: Move) -> tuple[Cell, ...]:
         move.source,
         move.destination,
         move.reason,
-        move.author.value,
+        _by(move),
         outcome.pause_ms,
         f"{outcome.text}{clients_text}",
     )
+
+
+def _by(move: Move) -> str:
+    """Who wanted it, and who ordered that."""
+    by = move.why.get("orderedBy")
+    return move.author.value + (f" ({by})" if by else "")
 
 
 def text_of(outcome: Outcome | None) -> str:

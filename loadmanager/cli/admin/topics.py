@@ -131,13 +131,25 @@ def topics_unload(admin: AdminClient, topic: str) -> Output:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
 )
-def topics_backlogs(admin: AdminClient, limit: int) -> Output:
+@click.option(
+    "--least",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="backlogs of at least N messages",
+)
+def topics_backlogs(admin: AdminClient, limit: int, least: int) -> Output:
     """Show the topics with the most messages that a subscription has not acknowledged, of all
-    brokers: those of 1,000 messages and more. SUBSCRIPTION is the one that most of them wait for;
-    `topics stats` has all. Brokers whose topics are not counted are named, with status 1.
+    brokers. SUBSCRIPTION is the one that most of them wait for; `topics stats` has all. Brokers
+    whose topics are not counted are named, with status 1.
     """
     answer, raw = admin.ask("GET", f"{OWN}/backlogs", None, BacklogsShown)
-    greatest = [(broker, each) for broker, those in answer.brokers.items() for each in those]
+    greatest = [
+        (broker, each)
+        for broker, those in answer.brokers.items()
+        for each in those
+        if each.messages >= least
+    ]
     greatest.sort(key=lambda item: (-item[1].messages, item[1].topic))
     rows = [
         (
@@ -152,7 +164,8 @@ def topics_backlogs(admin: AdminClient, limit: int) -> Output:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     missing = uncounted(admin, answer.no_answer)
     counted = " that was counted" if missing else ""
-    nothing = f"no topic{counted} has a backlog of 1,000 messages"
+    size = "" if least == 1 else f" of {least:,} messages"
+    nothing = f"no topic{counted} has a backlog{size}"
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)
 

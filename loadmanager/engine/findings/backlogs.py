@@ -83,6 +83,8 @@ class BacklogFindings:
         """Each broker that answered, with its greatest backlogs."""
         for broker in sorted(backlogs):
             for backlog in backlogs[broker]:
+                if backlog.messages < BACKLOG_MIN:
+                    continue
                 looks = self._looks.get(backlog.topic)
                 if looks is None:
                     if len(self._looks) >= TOPICS_MAX:

@@ -42,7 +42,7 @@ async def _event(events: EventQueue) -> tuple[str, str]:
 
 
 async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever is asked; the leader asks for them at each look. Small ones are not told."""
+    """Whoever is asked; the leader asks for them at each look, and passes small ones over."""
     async with serving(brokers=2) as served:
         broker = served.brokers[1]
         topics = [TopicName("persistent", ORDERS, name) for name in ("much", "little")]
@@ -57,7 +57,8 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         answer = await served.get("/loadmanager/v1/backlogs")
         assert answer["noAnswer"] == {}
         assert answer["brokers"][served.broker_id(0)] == []
-        (backlog,) = answer["brokers"][served.broker_id(1)]
+        backlog, small = answer["brokers"][served.broker_id(1)]
+        assert (small["topic"], small["messages"]) == (str(topics[1]), 20)
         assert (backlog["topic"], backlog["messages"]) == (str(topics[0]), 3_000)
         assert (backlog["consumers"], backlog["subscription"]) == (0, "s2")
         leading = served.brokers[0].use.leading
@@ -65,11 +66,17 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         findings = leading.findings
         assert isinstance(findings, TermFindings)
         await findings.step()
-        assert str(topics[0]) in findings.watch._backlogs._looks
+        assert findings.watch._backlogs._looks.keys() == {str(topics[0])}
         local = await served.get("/loadmanager/v1/backlogs?local=true")
         assert local["brokers"].keys() == {served.broker_id(0)}
-        status, out, _ = await Shell(served, capsys).run("topics", "backlogs")
+        shell = Shell(served, capsys)
+        status, out, _ = await shell.run("topics", "backlogs")
         assert (status, out.splitlines()[1].split()[:3]) == (0, [str(topics[0]), "s2", "3000"])
+        assert str(topics[1]) in out
+        status, out, _ = await shell.run("topics", "backlogs", "--least", "1000")
+        assert str(topics[1]) not in out
+        status, out, _ = await shell.run("topics", "backlogs", "--least", "9000")
+        assert (status, out) == (0, "no topic has a backlog of 9,000 messages")
 
 
 @pytest.mark.parametrize("command", ["backlogs", "busiest"])

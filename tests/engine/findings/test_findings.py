@@ -396,7 +396,7 @@ def _backlogs(day: Day, sizes: Sequence[int], consumers: int = 1) -> list[Findin
             rate_out=5.0,
             consumers=consumers,
         )
-        findings = day.look(backlogs={"b1": [backlog] if size >= 1_000 else []})
+        findings = day.look(backlogs={"b1": [backlog]})
     return findings
 
 
