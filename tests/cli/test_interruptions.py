@@ -29,13 +29,15 @@ def test_in_words() -> None:
 async def test_moves_and_lost_brokers_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From all archives; a move that failed interrupted nobody."""
+    """From all archives; so does a move that failed, if it closed clients."""
     now = SystemClock().now_ms()
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         assert "interrupted" not in (await shell.run("status"))[1]
 
-        def moved(state: str, clients: int, waited_ms: float, mean_ms: float | None) -> Decision:
+        def moved(
+            state: str, clients: int | None, waited_ms: float | None, mean_ms: float | None
+        ) -> Decision:
             return Decision(
                 ts=now, broker="b0", epoch=1, cycle=1, strategy="moves", action="move",
                 bundle=BUNDLE, author="cycle", state=state, clients_closed=clients,
@@ -46,13 +48,15 @@ async def test_moves_and_lost_brokers_count(
             MemberChange(ts=now, broker="b0", of="b9:8080", event="left", how="lost"),
             MemberChange(
                 ts=now, broker="b0", of="b9:8080", event="clients", clients=3, clients_back=2,
-                clients_waited_ms=5_000, clients_waited_mean_ms=4_000,
+                clients_waited_ms=5_000, clients_waited_mean_ms=4_000, unheard_ms=6_000,
             ),
         ]  # fmt: skip
-        await written(served, 0, moved("done", 4, 1_000, 500), moved("failed", 9, 9_000, None))
+        failed = [moved("failed", 1, 2_000, None), moved("failed", None, None, None)]
+        await written(served, 0, moved("done", 4, 1_000, 500), *failed)
         await written(served, 1, moved("done", 2, 3_000, None), *lost)
         total = (
-            ": 2 moves, 1 broker lost, 9 clients interrupted, longest 5.0 s, in all 16 s, "
+            ": 2 moves, 2 moves failed, 1 broker lost, 10 clients interrupted, longest 5.0 s, "
+            "in all 18 s, up to 6.0 s more before a broker counted as lost, "
             "1 of them not seen to be back"
         )
         for words in (("status",), ("moves", "list")):

@@ -39,9 +39,13 @@ export function todayText(today: Today): string {
   const missing = today.clients - today.back;
   const parts = [
     plural(today.moves, "move"),
+    today.failed ? `${plural(today.failed, "move")} failed` : "",
     today.lost ? `${plural(today.lost, "broker")} lost` : "",
     `${plural(today.clients, "client")} interrupted`,
     today.sumMs ? `longest ${duration(today.longestMs)}, in all ${duration(today.sumMs)}` : "",
+    today.unheardMs
+      ? `up to ${duration(today.unheardMs)} more before a broker counted as lost`
+      : "",
     missing ? `${missing} of them not seen to be back` : "",
   ];
   return `Today since ${clock(today.since)}: ${parts.filter(Boolean).join(", ")}.`;
@@ -86,7 +90,7 @@ export function Moves(): JSX.Element {
   const list = queue?.moves ?? [];
   const figures = pauses(list);
   const [today] = useRecorded(todays, list.find(({ endedAt }) => endedAt)?.id ?? "", !then);
-  const interrupted = today && today.moves + today.lost > 0 ? todayText(today) : "";
+  const interrupted = today && today.moves + today.failed + today.lost > 0 ? todayText(today) : "";
   const about = queue
     ? [
         queue.running ? plural(queue.running, "move") + " under way" : "",

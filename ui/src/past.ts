@@ -391,6 +391,8 @@ export interface Today {
   back: number;
   longestMs: number;
   sumMs: number;
+  failed: number;
+  unheardMs: number;
 }
 
 const EVENTS_MAX = 1_000;
@@ -405,17 +407,20 @@ export async function askToday(): Promise<Today> {
   const full = parts.filter((part) => part.events.length >= EVENTS_MAX);
   const allSince = Math.max(midnight, ...full.map((part) => Math.min(...part.events.map(({ ts }) => ts))));
   const since = Math.max(allSince, begins.length ? Math.min(...begins) : allSince);
-  const today = { since, moves: 0, lost: 0, clients: 0, back: 0, longestMs: 0, sumMs: 0 };
+  const today = { since, moves: 0, lost: 0, clients: 0, back: 0, longestMs: 0, sumMs: 0, failed: 0, unheardMs: 0 };
   for (const { kind, ts, record } of parts.flatMap((part) => part.events)) {
     if (ts < allSince) continue;
     const isMember = kind === "member";
-    const done = !isMember && text(record, "state") === "done";
-    today.moves += Number(done);
+    today.moves += Number(!isMember && text(record, "state") === "done");
+    today.failed += Number(!isMember && text(record, "state") === "failed");
     today.lost += Number(isMember && text(record, "event") === "left" && text(record, "how") === "lost");
-    if (!done && text(record, "event") !== "clients") continue;
+    if (isMember && text(record, "event") !== "clients") continue;
     const longest = figure(record, "clientsWaitedMs") ?? 0;
     const back = figure(record, "clientsBack") ?? 0;
-    today.clients += figure(record, isMember ? "clients" : "clientsClosed") ?? 0;
+    const clients = figure(record, isMember ? "clients" : "clientsClosed");
+    if (clients === null) continue;
+    today.clients += clients;
+    if (clients) today.unheardMs = Math.max(today.unheardMs, figure(record, "unheardMs") ?? 0);
     today.back += back;
     today.longestMs = Math.max(today.longestMs, longest);
     today.sumMs += back * (figure(record, "clientsWaitedMeanMs") ?? longest);

@@ -33,6 +33,10 @@ class Interruptions:
     """Those of them that were seen to be served again."""
     longest_ms: float = 0.0
     sum_ms: float = 0.0
+    failed: int = 0
+    """Moves that failed."""
+    unheard_ms: int = 0
+    """The clients of a lost broker may have waited for so much longer, before it counted as lost."""
 
     def add(self, event: ArchivedEvent) -> None:
         """Count a move that has ended, a broker that was lost, or its clients."""
@@ -41,11 +45,13 @@ class Interruptions:
             change = event.record_as(MemberChange)
             self.lost += change.event == "left" and change.how == "lost"
             clients = change.clients if change.event == "clients" else None
+            if clients:
+                self.unheard_ms = max(self.unheard_ms, change.unheard_ms or 0)
         else:
             change = event.record_as(Decision)
-            done = change.state == MoveState.DONE.value
-            self.moves += done
-            clients = change.clients_closed if done else None
+            self.moves += change.state == MoveState.DONE.value
+            self.failed += change.state == MoveState.FAILED.value
+            clients = change.clients_closed
         if clients is None:
             return
         self.clients += clients
@@ -58,10 +64,13 @@ class Interruptions:
     def __str__(self) -> str:
         """As a sentence."""
         parts = [count_of(self.moves, "move")]
+        parts += [f"{count_of(self.failed, 'move')} failed"] if self.failed else []
         parts += [f"{count_of(self.lost, 'broker')} lost"] if self.lost else []
         parts.append(f"{count_of(self.clients, 'client')} interrupted")
         if self.sum_ms:
             parts += [f"longest {span(self.longest_ms)}", f"in all {span(self.sum_ms)}"]
+        if self.unheard_ms:
+            parts.append(f"up to {span(self.unheard_ms)} more before a broker counted as lost")
         if missing := self.clients - self.back:
             parts.append(f"{missing} of them not seen to be back")
         return f"today since {time_of_day(self.since)}: {', '.join(parts)}"
@@ -88,4 +97,4 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
         total = interruptions(begin, answer.events)
     except LoadManagerError:
         return []
-    return [str(total)] if total.moves or total.lost else []
+    return [str(total)] if total.moves or total.failed or total.lost else []
