@@ -38,6 +38,7 @@ def build_audit(outside: Outside, telling: Telling) -> AuditLog:
         broker_id=outside.me.broker_id,
         clock=outside.clock,
         history=outside.history,
+        archive=outside.archive,
         secret=is_secret,
         tell=telling.tell,
     )

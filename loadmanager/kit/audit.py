@@ -190,6 +190,10 @@ class Audit(Protocol):
         """Somebody made a change. Never blocks or raises: what cannot be kept is counted."""
         ...
 
+    async def settle(self) -> None:
+        """Wait until the changes so far are there after a kill, for a second at most."""
+        ...
+
     def recent(self, limit: int) -> list[ChangeShown]:
         """The last changes that this broker made, the newest first."""
         ...

@@ -1,7 +1,8 @@
 """The audit log: every change that was allowed, with who made it.
 
 It is written to the history, kept for `loadmanager admin audit`, and told to the leader, at whom
-others listen. The change waits for none of these.
+others listen. The change waits for none of these; the answer to who ordered it over HTTP waits
+until it is in the archive.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written, change_id
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
@@ -61,7 +63,9 @@ Tell = Callable[[Sequence[ChangeShown]], Awaitable[bool]]
 
 
 class AuditLog:
-    """Implements `kit.audit.Audit`. `secret`: whether a key of broker.conf holds one."""
+    """Implements `kit.audit.Audit`. `secret`: whether a key of broker.conf holds one; `archive`:
+    where the history's records are looked up.
+    """
 
     def __init__(
         self,
@@ -69,11 +73,12 @@ class AuditLog:
         broker_id: str,
         clock: Clock,
         history: History | None,
+        archive: Archive | None = None,
         secret: Callable[[str], bool] = lambda _key: False,
         tell: Tell | None = None,
     ) -> None:
         self._broker_id, self._clock, self._history = broker_id, clock, history
-        self._secret, self._tell = secret, tell
+        self._secret, self._tell, self._archive = secret, tell, archive
         self._recent: deque[AuditedChange] = deque(maxlen=CHANGES_MAX)
         self._waiting: deque[AuditedChange] = deque()
         self._wake = asyncio.Event()
@@ -96,6 +101,10 @@ class AuditLog:
             self._waiting.popleft()
             self.dropped += 1
         self._wake.set()
+
+    async def settle(self) -> None:
+        if self._archive is not None:
+            await self._archive.settle()
 
     def recent(self, limit: int) -> list[ChangeShown]:
         newest = [self._recent[-index] for index in range(1, min(limit, len(self._recent)) + 1)]

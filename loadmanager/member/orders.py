@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loadmanager.engine.ownership.states import LifeCause
+from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName
@@ -50,7 +50,7 @@ class Orders:
     ) -> Released | None:
         """Unload a bundle; see `Unloading.release`."""
         self.cluster.leading.check(epoch)
-        reason = "admin" if epoch is None else "leader"
+        reason = OPERATORS_ORDER if epoch is None else "leader"
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
 
     def released(self, bundle: str) -> Released | None:
@@ -63,7 +63,8 @@ class Orders:
         Raises `ConflictError` unless both are owned here, and neighbours, the lower one first.
         """
         self.cluster.leading.check(epoch)
-        return await self.ownership.merge(left, right, "admin" if epoch is None else "leader")
+        reason = OPERATORS_ORDER if epoch is None else "leader"
+        return await self.ownership.merge(left, right, reason)
 
     def served(self, bundle: str | None) -> dict[str, int]:
         """The bundles that this broker serves, or the one that is named if it serves it; each with

@@ -13,7 +13,7 @@ from loadmanager.engine.bundles.ranges import (
     split_bundle_name,
     topic_hash,
 )
-from loadmanager.engine.ownership.states import LifeCause
+from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.engine.strategies.splitting.algorithms import (
     ALGORITHMS,
     FLOW_OR_QPS,
@@ -126,7 +126,7 @@ class Splitting:
                 f"{namespace} has {bundles_text(len(bundles.ranges))}; "
                 f"loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
-        reason = "leader" if automatic else "admin"
+        reason = "leader" if automatic else OPERATORS_ORDER
         children = await self.ownership.split(bundle, list(new_boundaries), reason)
         log.info("bundle split", bundle=bundle, children=children, reason=reason)
         if unload:

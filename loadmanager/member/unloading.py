@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from loadmanager.engine.bundles.ranges import bundle_name
+from loadmanager.engine.ownership.states import OPERATORS_ORDER
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.names import NamespaceName
@@ -60,7 +61,7 @@ class Unloading:
             return None
         if owner.address != self.base.me:
             return owner.address
-        await self.release(bundle, None, "admin")
+        await self.release(bundle, None, OPERATORS_ORDER)
         return None
 
     async def _to(self, bundle: str, destination: str) -> BrokerAddress | None:

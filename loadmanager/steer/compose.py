@@ -278,7 +278,8 @@ class ClusterDaemon:
             leader=me, load_manager=work.load_manager, operations=work.operations
         )
         leading.findings = work.findings
-        audit = AuditLog(broker_id=self.name, clock=self.clock, history=history)
+        archive = None if history is None else history.archive
+        audit = AuditLog(broker_id=self.name, clock=self.clock, history=history, archive=archive)
         sources = [
             lambda: telemetry.samples(work),
             lambda: finding_samples(work.findings),
@@ -294,7 +295,7 @@ class ClusterDaemon:
             audit=audit,
             metrics=page.render,
             clusters=partial(self.together.shown, self.name),
-            archive=None if history is None else history.archive,
+            archive=archive,
         )
 
     async def _hand_back(self, client: PulsarClient, work: FleetWork) -> None:

@@ -51,7 +51,7 @@ async def test_a_split_is_recorded_as_the_operators_or_the_leaders() -> None:
             (record.bundle, record.reason)
             for record in broker.history.records
             if isinstance(record, OwnershipStep) and record.after == "Splitting"
-        ] == [(BUNDLE, "leader"), (f"{NS}/{LOWER}", "admin")]
+        ] == [(BUNDLE, "leader"), (f"{NS}/{LOWER}", "an operator's order")]
 
 
 async def test_children_are_recorded_with_their_parent() -> None:

@@ -37,6 +37,7 @@ from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, OwnershipStep
+from loadmanager.engine.ownership.states import OPERATORS_ORDER
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
@@ -48,6 +49,12 @@ TAKEN_MS = 10_000
 """The extensible manager's leader gives the bundles of a lost broker away before it records that
 this one left, by at most so much.
 """
+ORDERED_MS = 10_000
+"""A change is recorded when its request is answered: so long after what it had bundles do, at
+most, and by the clock of another broker.
+"""
+BY_OPERATORS = (OPERATORS_ORDER, "admin")
+"""Reasons of steps that an operator ordered; the second is that of earlier versions."""
 MEMBERS_MAX = 1_000
 """Records of brokers that came and went, among which the owners of a story are looked for."""
 
@@ -190,7 +197,10 @@ def _lines(
     decided = [event for event in events if event.kind.startswith("decision.")]
     decisions = decisions_of(decided, whole_after_ms)
     dated += [(decision.ts, lines_of(decision)) for decision in decisions]
+    orders = [it for it in events if it.kind == AuditedChange.kind and _change(it)]
     for event in events:
+        if event.kind == OwnershipStep.kind and (text := _step(event, orders)):
+            dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
         if (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
     dated += [(down.begin, [f"{clock(down.begin)}  {down}"]) for down in down_times]
@@ -198,14 +208,21 @@ def _lines(
     return [line for _, lines in dated for line in lines]
 
 
-def _step(event: ArchivedEvent) -> str:
+def _step(event: ArchivedEvent, orders: Sequence[ArchivedEvent]) -> str:
+    """A step of a bundle; `orders`: the changes of the same story."""
     step = event.record_as(OwnershipStep)
+    reason = step.reason
+    if reason in BY_OPERATORS:
+        after = [it for it in orders if -1000 <= it.ts - step.ts <= ORDERED_MS]
+        change = min(after, key=lambda it: abs(it.ts - step.ts), default=None)
+        by = "" if change is None else f", ordered by {_who(change.record_as(AuditedChange))}"
+        reason = OPERATORS_ORDER + by
     if step.after == "Owned" and step.before != "Owned":
-        return f"{step.bundle} is served by {step.broker} ({step.reason})"
+        return f"{step.bundle} is served by {step.broker} ({reason})"
     if step.after == "Free" and step.before != "Assigning":
         to = f", for {step.destination}" if step.destination else ""
         paused = "" if step.pause_ms is None else f", paused {span(step.pause_ms)}"
-        return f"{step.bundle} is no longer served by {step.broker} ({step.reason}{to}{paused})"
+        return f"{step.bundle} is no longer served by {step.broker} ({reason}{to}{paused})"
     return ""
 
 
@@ -216,8 +233,13 @@ def _change(event: ArchivedEvent) -> str:
     if change.over == BY_ITSELF:
         after = "" if change.after is None else f": {change.after}"
         return f"{change.address} by itself {change}{after}"
-    who = " for ".join(filter(None, (change.role, change.proxied))) or change.address
-    return f"{who} {change}"
+    return f"{_who(change)} {change}"
+
+
+def _who(change: AuditedChange) -> str:
+    """The roles of who made a change, or else the address."""
+    roles = " for ".join(filter(None, (change.role, change.proxied)))
+    return roles or f"{change.address} (no role: authentication is off)"
 
 
 def client_sentence(step: ClientStep) -> str:
@@ -268,7 +290,6 @@ def _member(event: ArchivedEvent) -> str:
 
 
 _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
-    "ownership": _step,
     "change": _change,
     "member": _member,
     **{f"{ClientStep.kind}.{event}": _client for event in ("attached", "left", "refused")},

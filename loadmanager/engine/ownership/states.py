@@ -18,6 +18,8 @@ from enum import Enum
 from loadmanager.kit.errors import LoadManagerError
 
 STORY_LENGTH = 16
+OPERATORS_ORDER = "an operator's order"
+"""A reason for people."""
 
 
 class BundleState(Enum):

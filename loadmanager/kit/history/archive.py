@@ -48,6 +48,8 @@ WAITING_MAX = 50_000
 AT_ONCE = 2_000
 """Records of one transaction."""
 CLOSE_S = 2.0
+SETTLE_S = 1.0
+"""How long who wants to know that records are written waits for it."""
 ASKED_MAX = 16
 """Questions that wait; more are refused."""
 PARTS_MAX = 1_000
@@ -91,6 +93,8 @@ class Archive:
         self._queue: deque[HistoryRecord] = deque()
         self._file: ArchiveFile | None = None
         self._wake = threading.Event()
+        self._awaited: deque[Callable[[], None]] = deque()
+        """What tells those who wait that what was appended before is written."""
         self._closing = False
         self._thread: threading.Thread | None = None
         self._asking, self._asked = Worker("ask-archive"), 0
@@ -112,6 +116,24 @@ class Archive:
                 self.dropped += 1
                 continue
             self._queue.append(record)
+
+    async def settle(self, within_s: float = SETTLE_S) -> None:
+        """Wait until what was appended is written, so that it is there after a kill; not at all for
+        a file that fails.
+        """
+        if self._failing or self._closing or self._thread is None:
+            return
+        loop, written = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(written.set)
+
+        self._awaited.append(tell)
+        self._wake.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await written.wait()
 
     def start(self) -> None:
         """Begin to write."""
@@ -208,12 +230,15 @@ class Archive:
 
     def _work(self) -> None:
         while True:
-            closing = self._closing
+            closing, awaited = self._closing, len(self._awaited)
             self._step()
+            for _ in range(awaited):
+                self._awaited.popleft()()
             if closing:
                 self._let_go()
                 return
             self._wake.wait(WRITE_S)
+            self._wake.clear()
 
     def _step(self) -> None:
         """Write what waits. Whatever happens, the thread goes on."""

@@ -20,8 +20,9 @@ BODY_MAX = 2_000
 
 
 def audited(audit: Audit, over: str = "http") -> Middleware:
-    """Tell of each request that was allowed and changed something: after it has, so that it does
-    not wait. One that failed is told as far as it wrote something.
+    """Tell of each request that was allowed and changed something, after it has. Its answer waits
+    until the record is there also after a kill, unless another broker ordered it. One that failed
+    is told as far as it wrote something.
     """
 
     @web.middleware
@@ -54,6 +55,10 @@ def audited(audit: Audit, over: str = "http") -> Middleware:
         elif asked.written:
             asked.note = f"the request was answered {answer.status}"
             audit.changed(asked)
+        else:
+            return answer
+        if not asked.orders:
+            await audit.settle()
         return answer
 
     return tell

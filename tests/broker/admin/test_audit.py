@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from broker.admin.serving import CLUSTER, ORDERS, Served, serving
 from broker.admin.test_admin_access import secured
 from broker.composed.test_rights import a_consumer, a_producer, answer_to
@@ -17,7 +19,8 @@ from structlog.testing import capture_logs
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 from loadmanager.cli import main
-from loadmanager.kit.audit import Asked, asking
+from loadmanager.kit.audit import Asked, ChangeShown, asking
+from loadmanager.kit.http.auditing import PEERS, audited
 from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.audit import CHANGES_MAX, TEXT_MAX, WAITING_MAX, AuditLog, NotingStore
@@ -298,3 +301,43 @@ async def test_long_documents_and_secrets() -> None:
     assert len(x.after) == TEXT_MAX + 1
     assert len(z.after) <= TEXT_MAX + 1
     assert y.before is None
+
+
+class Settling:
+    """An audit log whose records are there when a test says so."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.settled = asyncio.Event()
+
+    def changed(self, asked: Asked) -> None:
+        """Count it."""
+        self.changes += 1
+
+    async def settle(self) -> None:
+        """Wait for the test."""
+        await self.settled.wait()
+
+    def recent(self, limit: int) -> list[ChangeShown]:
+        """None is kept."""
+        return []
+
+
+async def test_an_order_is_answered_once_its_record_is_there() -> None:
+    """So that a leader that is killed afterwards leaves it; what brokers order does not wait."""
+    audit, ok = Settling(), "/loadmanager/v1/moves"
+
+    async def done(_request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    app = web.Application(middlewares=[audited(audit)])
+    app.add_routes([web.post(ok, done), web.post(f"{PEERS}bundles", done), web.get(ok, done)])
+    async with TestClient(TestServer(app)) as client:
+        assert (await client.get(ok)).status == 204
+        assert (await client.post(f"{PEERS}bundles")).status == 204
+        assert audit.changes == 1
+        order = asyncio.create_task(client.post(ok))
+        await eventually(lambda: asyncio.sleep(0, audit.changes), lambda count: count == 2)
+        assert not order.done()
+        audit.settled.set()
+        assert (await order).status == 204

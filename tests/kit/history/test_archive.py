@@ -538,3 +538,15 @@ async def test_a_part_that_another_broker_left_can_be_read_while_it_is_written(
             await asyncio.sleep(0.1)
         await until(lambda: archive.written == 2_000)
         assert archive.failures == 0
+
+
+async def test_what_is_settled_is_there(tmp_path: Path) -> None:
+    """For whoever reads the file: a killed process leaves it."""
+    async with an_archive(tmp_path) as archive:
+        for number in range(1, 4):
+            archive.append(a_step(NOW + number))
+            await archive.settle(within_s=60)
+            events = (
+                ArchiveReader(path_in(tmp_path), ARCHIVED).events((), BUNDLE, 0, NOW + 99, 9).events
+            )
+            assert events[0].ts == NOW + number
