@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,10 @@ from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin.bundles import added_boundaries
+from loadmanager.cli.admin.client import SilentError, while_it_lives
 from loadmanager.cli.admin.restarting import how_drained
 from loadmanager.cli.admin.topics import unread_note, unread_text
+from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.findings import BusyTopic
 from loadmanager.leader.documents.moves import CordonShown
 
@@ -836,6 +840,35 @@ def test_a_silent_server(capsys: pytest.CaptureFixture[str]) -> None:
             == 1
         )
     assert "--timeout" in capsys.readouterr().err
+
+
+def test_a_frozen_broker_is_not_waited_for() -> None:
+    """An answer may take long while there are signs of life; without any it is given up."""
+    signs, answered = iter([True, True, False]), threading.Event()
+    try:
+        with pytest.raises(SilentError):
+            while_it_lives(answered.wait, lambda: next(signs), patience_s=0.01)
+        assert not list(signs)
+    finally:
+        answered.set()
+    assert while_it_lives(lambda: "an answer", lambda: False) == "an answer"
+    with pytest.raises(OperationalError, match="refused"):
+        while_it_lives(partial(_raise, OperationalError("refused")), lambda: False)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def test_the_first_of_several_that_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Is asked; who does not answer is named."""
+    async with serving() as served:
+        urls = f"http://127.0.0.1:1,{served.brokers[1].address.web_url}"
+        words = ["admin", "brokers", "leader", "--url", urls]
+        status = await asyncio.to_thread(main, words)
+        captured = capsys.readouterr()
+    assert (status, served.broker_id(0) in captured.out) == (0, True)
+    assert "http://127.0.0.1:1 does not answer: the next is asked" in captured.err
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

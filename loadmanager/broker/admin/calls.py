@@ -19,12 +19,19 @@ from loadmanager.kit import tracing
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError, said
 from loadmanager.kit.listener import Tls
+from loadmanager.kit.tasks import guarded, sleep
 from loadmanager.kit.tracing import SpanSide
 
 CONNECTIONS_MAX = 128
 """To all brokers; what waits for one is within the time that the request may take."""
 SILENCE_S = 60.0
 """A stream of events is never silent for so long: it has heartbeats."""
+PATIENCE_S, SIGN_S = 3.0, 2.0
+"""A broker whose answer takes longer is asked for a sign, which may take so long: one that is
+frozen gives none.
+"""
+SIGN = "/admin/v2/brokers/version"
+SIGN_BYTES_MAX = 64 * 1024
 
 
 class UnansweredError(OperationalError):
@@ -50,12 +57,18 @@ class Calls:
     """Asks other brokers over HTTP."""
 
     def __init__(
-        self, headers: Callable[[], dict[str, str]] = dict, context: Tls | None = None
+        self,
+        headers: Callable[[], dict[str, str]] = dict,
+        context: Tls | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+        sign_s: float = SIGN_S,
     ) -> None:
         """`headers` prove who this broker is, and raise `OperationalError` when they cannot now;
         `context`: None is without TLS.
         """
         self._headers, self._context = headers, context
+        self._patience_s, self._sign_s = patience_s, sign_s
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -121,8 +134,8 @@ class Calls:
         *,
         timeout_s: float,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send somebody's request on, with their headers; `timeout_s`: until its answer begins. No
-        redirect is followed. Raises as `ask`.
+        """Send somebody's request on, with their headers; `timeout_s`: until its answer begins, as
+        long as the broker gives a sign. No redirect is followed. Raises as `ask`.
         """
         with _named(broker, timeout_s):
             silence = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
@@ -130,11 +143,24 @@ class Calls:
                 method, url, headers, data=body, allow_redirects=False, timeout=silence
             )
             async with asyncio.timeout(timeout_s):
-                answer = await sent.__aenter__()
+                answer = await guarded(sent.__aenter__(), self._while_it_lives(broker))
         try:
             yield answer
         finally:
             await sent.__aexit__(None, None, None)
+
+    async def _while_it_lives(self, broker: BrokerAddress) -> None:
+        """Return never. Raises `UnansweredError` once a broker does not even give a sign."""
+        while True:
+            await sleep(self._patience_s)
+            try:
+                await self.ask(
+                    broker, "GET", SIGN, timeout_s=self._sign_s, bytes_max=SIGN_BYTES_MAX
+                )
+            except UnansweredError as error:
+                if error.late:
+                    text = f"does not answer, for {self._patience_s + self._sign_s:g} s now"
+                    raise UnansweredError(broker, text, late=True) from None
 
     def _request(
         self, method: str, url: URL, headers: Mapping[str, str], **more: Any

@@ -30,8 +30,8 @@ from loadmanager.leader.documents.moves import CordonShown
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
 AWAY = ("gone", "stopped")
-NO_LEADER = (502, 503)
-"""The leader that a broker knows does not answer; it knows none."""
+NO_LEADER = (502, 503, 504)
+"""The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
 MEMBERS_MAX = 1_000
 CHANGES_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""

@@ -18,8 +18,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, RemoteDisconnected
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 from urllib.parse import urljoin
 
 import msgspec
@@ -54,6 +56,11 @@ PASSES_WITHIN_S = 0.5
 """Who asks whether requests are passed on waits so long for the other broker, which may be cut off:
 that it did not answer is said by a broker that passes them on.
 """
+PATIENCE_S, SIGN_S = 3.0, 2.0
+"""A broker whose answer takes longer is asked for a sign, which may take so long: one that is
+frozen gives none.
+"""
+SILENT = "silent"
 UNREACHED = (502, 504)
 """Statuses of a broker that could not ask another one."""
 ADVICE = {
@@ -106,6 +113,10 @@ class _PassesOn:
     def __init__(self) -> None:
         self.value: bool | None = None
         self.asking = threading.Lock()
+
+
+class SilentError(Exception):
+    """A broker gave no sign for so many seconds."""
 
 
 class _RedirectedError(Exception):
@@ -364,6 +375,41 @@ class AdminClient:
             raise OperationalError(f"{before} redirects to {after}, without TLS: nothing is sent")
         return target
 
+    def _taken(self, request: urllib.request.Request, take: Callable[[Any], T], where: str) -> T:
+        def answer() -> T:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return take(answer)
+
+        if self._timeout_s <= PATIENCE_S + SIGN_S or take is not _whole:
+            return answer()
+        try:
+            return while_it_lives(answer, partial(self._lives, request.full_url))
+        except SilentError:
+            raise OperationalError(
+                f"{where} does not answer, for {PATIENCE_S + SIGN_S:g} s now: its process may be "
+                "frozen; --url names another broker"
+            ) from None
+
+    def answers(self) -> bool:
+        """Whether this broker answers anything in time."""
+        return self._sign(self.url) == ""
+
+    def _lives(self, url: str) -> bool:
+        """Whether whoever is asked at this URL gives a sign, or is no longer there."""
+        return self._sign(url) != SILENT
+
+    def _sign(self, url: str) -> str:
+        """Empty if there is an answer, of any kind; else why there is none."""
+        try:
+            sign = urllib.request.Request(urljoin(url, VERSION))
+            self._opener.open(sign, timeout=SIGN_S).close()
+        except urllib.error.HTTPError:
+            return ""
+        except (OSError, HTTPException, ValueError) as error:
+            why = getattr(error, "reason", None) or error
+            return SILENT if isinstance(why, TimeoutError) else said(why)
+        return ""
+
     def _once(
         self,
         method: str,
@@ -382,8 +428,7 @@ class AdminClient:
         where = f"{UNIX}{self._unix}" if self._unix else str(place_of(url) or url)
         began_s = time.monotonic()
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return take(answer)
+            return self._taken(request, take, where)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in (307, 308) and error.headers.get("Location"):
@@ -417,6 +462,33 @@ class AdminClient:
                 text = f"no answer from {where}: {said(why)}; is the daemon running?"
                 raise OperationalError(text) from None
             raise OperationalError(_no_answer(where, why)) from None
+
+
+def while_it_lives(
+    ask: Callable[[], T], lives: Callable[[], bool], patience_s: float = PATIENCE_S
+) -> T:
+    """What `ask` returns, or raises, however long it takes, as long as there is a sign of life:
+    else raises `SilentError`, and leaves it alone.
+    """
+    answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put((ask(), None))
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            answers.put((None, error))
+
+    threading.Thread(target=work, name="ask", daemon=True).start()
+    while True:
+        try:
+            answer, error = answers.get(timeout=patience_s)
+        except Empty:
+            if not lives() and answers.empty():
+                raise SilentError from None
+            continue
+        if error is not None:
+            raise error
+        return cast(T, answer)
 
 
 def _passed_on(answer: HTTPResponse) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,9 @@ _OPTIONS: tuple[click.Parameter, ...] = (
         ["--url"],
         expose_value=False,
         callback=_keep,
-        help="HTTP address of any broker, or unix:/path of a daemon's socket (default: as `admin "
-        f"use` says, else {URL})",
+        help="HTTP address of any broker, or of several with commas, of which the first that "
+        "answers is asked; or unix:/path of a daemon's socket (default: as `admin use` says, else "
+        f"{URL})",
     ),
     *CREDENTIALS,
     click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="print JSON"),
@@ -212,6 +214,16 @@ def client(url: str, *, timeout_s: float, trust: str, anonymous: bool = False) -
     return AdminClient(url, timeout_s=timeout_s, token=token, tls=files)
 
 
+def _first_that_answers(admins: Sequence[AdminClient]) -> AdminClient:
+    """The first client whose broker gives a sign, or the last; of one, none is asked for."""
+    *others, last = admins
+    for admin in others:
+        if admin.answers():
+            return admin
+        click.echo(f"loadmanager admin: {admin.url} does not answer: the next is asked", err=True)
+    return last
+
+
 class AdminCommand(_WithOptions):
     """Its function takes an `AdminClient` and the arguments, and returns an `Output`."""
 
@@ -224,10 +236,13 @@ class AdminCommand(_WithOptions):
         if since is not None and until is not None and since > until:
             raise click.UsageError("--since is after --until: that is no time", ctx)
         stored = contexts.load()
-        admin = client(
-            given_url() or stored.url or URL,
+        ask = partial(
+            client,
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
             trust=stored.trust_of(given_url()),
+        )
+        admin = _first_that_answers(
+            [ask(url) for url in (given_url() or stored.url or URL).split(",")]
         )
         try:
             output: Output = ctx.invoke(self.callback, admin, **ctx.params)

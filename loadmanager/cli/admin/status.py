@@ -51,6 +51,11 @@ REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
 NAMED_MAX = 5
 HEALTH_S = 5.0
+NOBODY, SILENT = 503, 504
+"""Statuses of a broker that knows no leader, and of one whose leader does not answer."""
+UNTIL_THEN = (
+    "another broker leads once its session is over; until then nobody decides what moves or splits"
+)
 HEALTHY = "it serves"
 STORE = "metadata store"
 GOES_ON = (
@@ -92,7 +97,11 @@ def status(admin: AdminClient) -> Output:
 def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     """What the brokers say themselves."""
     brokers = brokers_of(admin)
-    said, silent = ask_each(admin, brokers, lambda at, _: health_of(at), timeout_s=HEALTH_S)
+    asked = brokers
+    if error.status == SILENT:  # it was waited for already
+        asked = [broker for broker in brokers if f": {broker} " not in f": {error}"]
+    said, silent = ask_each(admin, asked, lambda at, _: health_of(at), timeout_s=HEALTH_S)
+    silent |= {broker: str(error) for broker in brokers if broker not in asked}
     health = {broker: said.get(broker) or silent[broker] for broker in brokers}
     says = {
         broker: HEALTHY if text == "ok" else text.partition(f"{broker} ")[2] or text
@@ -101,6 +110,8 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     texts = [f"{broker}: {text}" for broker, text in says.items()]
     without_store = [STORE in text for text in says.values()]
     lines = [f"NO BROKER LEADS NOW: {error}"]
+    if error.status != NOBODY:
+        lines = [f"THE LEADER DOES NOT ANSWER: {error}", UNTIL_THEN]
     if without_store and all(without_store):
         lines = [f"THE METADATA STORE DOES NOT ANSWER, so that no broker leads: {error}", GOES_ON]
     lines += [*texts, "`loadmanager doctor` says more"]

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 from broker.admin.serving import ORDERS, Served, serving
 from kit.security.certificates import Authority
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from structlog.testing import capture_logs
 
+from loadmanager.broker.admin.calls import SIGN, Calls, UnansweredError
 from loadmanager.cli import main
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
+from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+from loadmanager.kit.tasks import forever
 
 FIRST = f"{ORDERS}/0x00000000_0x40000000"
 REPORT = "/loadmanager/v1/load-report"
@@ -119,3 +126,40 @@ async def _admin(served: Served, *words: str, at: int = 0) -> int:
         return await asyncio.to_thread(
             main, ["admin", *words, "--url", served.url(at), "--timeout", "60"]
         )
+
+
+async def test_a_frozen_broker_is_not_waited_for() -> None:
+    """One that accepts and never answers is given up soon; a slow one that gives signs is not."""
+    signs, released = itertools.count(1), asyncio.Event()
+
+    async def silent(_request: web.BaseRequest) -> web.Response:
+        await forever()
+        return web.Response()
+
+    async def slow(request: web.BaseRequest) -> web.Response:
+        if request.path == SIGN:
+            if next(signs) == 3:
+                released.set()
+            return web.Response(text="1.0")
+        await released.wait()
+        return web.Response(text="at last")
+
+    with pytest.raises(UnansweredError, match="frozen:1 does not answer, for"):
+        await _repeated_at(silent, sign_s=0.05)
+    assert await _repeated_at(slow, sign_s=60) == "at last"
+
+
+async def _repeated_at(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], sign_s: float
+) -> str:
+    """What a broker answers to a request that another one sends on."""
+    calls = Calls(patience_s=0.05, sign_s=sign_s)
+    try:
+        async with RawTestServer(handler) as server:
+            url = server.make_url("/x")
+            address = BrokerAddress("frozen:1", "", str(url.origin()))
+            asked = calls.repeated(address, "GET", url, {}, b"", timeout_s=600)
+            async with asked as answer:
+                return await answer.text()
+    finally:
+        await calls.close()
