@@ -75,6 +75,8 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         leads, term = (await shell.run("brokers", "leader"))[1].splitlines()
         assert leads.startswith(served.broker_id(0))
         assert term.startswith("term 1, since ")
+        leader = await shell.json("brokers", "leader", at=1)
+        assert (leader["term"], leader["since"] <= served.brokers[0].clock.now_ms()) == (1, True)
         assert (await shell.json("brokers", "report"))[served.broker_id(1)]["numBundles"] == 0
         assert (await shell.run("brokers", "report", served.broker_id(1)))[0] == 0
         for action in ("report", "health"):
@@ -84,6 +86,22 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("brokers", "health")
         assert (status, "the metadata store does not answer" in out) == (1, True)
         assert f"{served.broker_id(1)} answered 503" in out
+
+
+async def test_a_leader_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its process has ended, and its session is not known to be over: it is no good leader."""
+    async with serving(2) as served:
+        shell = Shell(served, capsys)
+        await served.servers[0].stop()
+        status, out, _ = await shell.run("brokers", "leader", at=1)
+        assert (status, out.splitlines()[0].split()[0]) == (1, served.broker_id(0))
+        assert "IT DOES NOT LEAD NOW: " in out
+        assert f"{served.broker_id(0)} cannot be reached: connection refused" in out
+        status, out, _ = await shell.run("brokers", "leader", "--json", at=1)
+        assert (status, "cannot be reached" in json.loads(out)["why"]) == (1, True)
+        status, out, _ = await shell.run("status", at=1)
+        assert (status, out.startswith("THE LEADER DOES NOT ANSWER: ")) == (1, True)
+        assert f"{served.broker_id(1)}: it serves" in out
 
 
 async def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +31,9 @@ group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, 
 AWAY = ("gone", "stopped")
 NO_LEADER = (502, 503, 504)
 """The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
+UNTIL_THEN = (
+    "another broker leads once its session is over; until then nobody decides what moves or splits"
+)
 MEMBERS_MAX = 1_000
 CHANGES_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
@@ -175,16 +177,26 @@ def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
 
 @group.command("leader")
 def brokers_leader(admin: AdminClient) -> Output:
-    """Show the leader, the number of its term, which grows with each change, and since when."""
+    """Show the leader, the number of its term, which grows with each change, and since when.
+
+    Status 1 if it does not answer: it is the one whose session is not known to be over yet.
+    """
     leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
     lines = [f"{leader.broker_id}  {leader.service_url}"]
-    with contextlib.suppress(OperationalError):
+    try:
         cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
-        term = cluster.leader
-        if term.broker == leader.broker_id:
-            since = f"since {clock(term.since)} ({span(cluster.at - term.since)})"
-            lines.append(f"term {term.epoch}, {since}")
-    return Output(raw, lines)
+    except AnsweredError as error:
+        if error.status not in NO_LEADER:
+            return Output(raw, lines)
+        lines += [f"IT DOES NOT LEAD NOW: {error}", UNTIL_THEN]
+        return Output({**raw, "why": str(error)}, lines, status=1)
+    term = cluster.leader
+    if term.broker != leader.broker_id:  # meanwhile
+        lines = [f"{term.broker}  {term.url}"]
+        raw = {**raw, "brokerId": term.broker, "serviceUrl": term.url}
+    since = f"since {clock(term.since)} ({span(cluster.at - term.since)})"
+    lines.append(f"term {term.epoch}, {since}")
+    return Output({**raw, "term": term.epoch, "since": term.since}, lines)
 
 
 @group.command("health")
