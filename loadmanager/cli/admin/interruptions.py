@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import events_of
 from loadmanager.cli.admin.asking import count_of
@@ -33,10 +33,10 @@ class Interruptions:
     """Those of them that were seen to be served again."""
     longest_ms: float = 0.0
     sum_ms: float = 0.0
-    failed: int = 0
+    failed: int = field(default=0, init=False)
     """Moves that failed."""
-    unheard_ms: int = 0
-    """The clients of a lost broker may have waited for so much longer, before it counted as lost."""
+    unheard_ms: int = field(default=0, init=False)
+    """For so much longer the clients of a lost broker may have waited, before it was found lost."""
 
     def add(self, event: ArchivedEvent) -> None:
         """Count a move that has ended, a broker that was lost, or its clients."""
