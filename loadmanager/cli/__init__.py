@@ -8,7 +8,6 @@ Exit status: 0 done, 1 nothing was done, 2 the command line or a file is wrong.
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ from typing import Any
 import click
 
 from loadmanager import __version__
-from loadmanager.cli.options import CommandGroup
+from loadmanager.cli.options import Later, LaterGroup
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
-from loadmanager.kit.system import garbage
 from loadmanager.kit.system.first_signals import SERVICES
 from loadmanager.kit.system.parent import stop_with_parent
 
@@ -49,15 +47,13 @@ COMMANDS = {
     "analyze": "Write the nightly report over the recorded history: in this process, or on Spark.",
     "completion": "Print what makes a shell complete commands and options; bash needs version 4.4.",
 }
-"""Modules of this package, in the order of `--help`, and what it says of each: a module is imported
-when its command runs, because imports take time.
-"""
+"""Modules of this package, in the order of `--help`, and what it says of each."""
 
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
-class _Root(CommandGroup):
+class _Root(LaterGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; wrong input and failed operations become a line on standard error."""
         try:
@@ -66,26 +62,15 @@ class _Root(CommandGroup):
             click.echo(f"loadmanager {ctx.invoked_subcommand}: {error}", err=True)
             return 1 if isinstance(error, OperationalError) else 2
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = f"loadmanager.cli.{cmd_name.replace('-', '_')}"
-        with garbage.not_now():
-            command: click.Command = importlib.import_module(module).command
-        command.name = cmd_name
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
 
 def build() -> click.Group:
     """The program."""
     root = _Root(
         "loadmanager",
+        {
+            name: Later(f"{__name__}.{name.replace('-', '_')}", about)
+            for name, about in COMMANDS.items()
+        },
         help=HELP,
         context_settings={
             "help_option_names": ["-h", "--help"],
@@ -93,8 +78,6 @@ def build() -> click.Group:
             "show_default": True,
         },
     )
-    for name, text in COMMANDS.items():  # they stand for those that `get_command` imports
-        root.add_command(click.Command(name, help=text))
     return click.version_option(__version__, message="%(prog)s %(version)s")(root)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+
+from loadmanager.kit.system import garbage
 
 
 class Command(click.Command):
@@ -32,6 +35,41 @@ class CommandGroup(Command, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of their definition."""
         return list(self.commands)
+
+
+class Later(NamedTuple):
+    """A command that is imported when it runs."""
+
+    module: str
+    about: str
+    """What a list of commands says of it: the first sentence of its help."""
+    name: str = "command"
+    """Its name in the module."""
+
+
+class LaterGroup(CommandGroup):
+    """A command of commands that are imported when they run, because imports take time."""
+
+    def __init__(self, name: str, later: Mapping[str, Later], **attributes: Any) -> None:
+        super().__init__(name, **attributes)
+        self.later = later
+        for each, command in later.items():  # they stand for those that `get_command` imports
+            self.add_command(click.Command(each, help=command.about))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        later = self.later.get(cmd_name)
+        if later is None:
+            return None
+        with garbage.not_now():
+            command: click.Command = getattr(importlib.import_module(later.module), later.name)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, later.about) for name, later in self.later.items()])
 
 
 class Finite(click.FloatRange):

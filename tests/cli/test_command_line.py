@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from loadmanager import __version__
 from loadmanager.cli import COMMANDS, main
+from loadmanager.cli.admin import SUBJECTS
+from loadmanager.cli.admin import command as admin
 
 
 @pytest.mark.parametrize("where", [">&-", ">/dev/full"])
@@ -42,6 +45,14 @@ def test_help_says_what_each_command_says(name: str) -> None:
     """The program's help is written without their modules."""
     command = importlib.import_module(f"loadmanager.cli.{name.replace('-', '_')}").command
     assert command.get_short_help_str() == COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_help_says_what_each_subject_says(name: str) -> None:
+    """The help of `admin` is written without their modules, too."""
+    command = admin.get_command(click.Context(admin), name)
+    assert command is not None
+    assert (command.name, command.get_short_help_str()) == (name, SUBJECTS[name][1])
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -505,7 +505,9 @@ FORGED = re.compile(r"[^\n\x20-\x7e\xa0-\u202d\u202f-\U0010ffff]")
 
 def words_of(group: click.Group, before: str = "") -> Iterator[str]:
     """All commands of a group."""
-    for name, each in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        each = group.get_command(context, name)
         if isinstance(each, click.Group):
             yield from words_of(each, f"{before}{name} ")
         else:

@@ -2,41 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import click
-import msgspec
-
-from loadmanager.cli.admin import (
-    audit,
-    brokers,
-    bundles,
-    clusters,
-    contexts,
-    decisions,
-    find,
-    findings,
-    goals,
-    groups,
-    leader,
-    limits,
-    moves,
-    namespaces,
-    plans,
-    restarting,
-    revoking,
-    settings,
-    status,
-    story,
-    tenants,
-    topics,
-    undo,
-    watching,
-    what_if,
-)
-from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, given_trust, given_url, listed
-from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.cli.admin.command import AdminGroup
+from loadmanager.cli.options import Later, LaterGroup
 
 EXAMPLES = """examples:
   loadmanager admin use staging --url http://10.0.0.5:8080
@@ -67,72 +34,126 @@ Exit status: 0 done; 1 nothing was done: refused, not there, so already, or a br
 2 the command line is wrong.
 """
 
-command = AdminGroup("admin", help="Look at a running cluster and change it.", epilog=EXAMPLES)
-for subject in (
-    status.status,
-    status.top,
-    findings.findings,
-    find.find,
-    story.history,
-    brokers.group,
-    tenants.group,
-    namespaces.group,
-    bundles.group,
-    topics.group,
-    limits.limits,
-    groups.group,
-    limits.isolation,
-    settings.group,
-    decisions.decisions,
-    leader.dry_run,
-    what_if.what_if,
-    plans.group,
-    goals.group,
-    clusters.group,
-    watching.watch,
-    audit.audit,
-    undo.undo,
-    revoking.roles,
-    revoking.tokens,
-    moves.group,
-    restarting.drain,
-    restarting.rolling_restart,
-):
-    command.add_command(subject)
+SUBJECTS = {
+    "status": (
+        "status.status",
+        (
+            "Say in a few lines how the cluster is: who is missing, load, moves, limits, last "
+            "decision."
+        ),
+    ),
+    "top": (
+        "status.top",
+        "Show the busiest brokers and bundles and the last decisions, again and again.",
+    ),
+    "findings": (
+        "findings.findings",
+        (
+            "Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, "
+            "hot topics, backlogs that grow."
+        ),
+    ),
+    "find": (
+        "find.find",
+        (
+            "Find producers, consumers and subscriptions by a part of a name, an address or a "
+            "role, and with --refused who was refused something."
+        ),
+    ),
+    "history": (
+        "story.history",
+        (
+            "Tell what is recorded of a thing, the oldest first: owners, moves, splits, "
+            "reasons, changes."
+        ),
+    ),
+    "brokers": ("brokers.group", "Live brokers: list, leader, health, report, cordon, forget."),
+    "tenants": ("tenants.group", "List, create, update, delete."),
+    "namespaces": ("namespaces.group", "List, create, delete; bundles, policies, unload."),
+    "bundles": ("bundles.group", "List with owners, move, pin, unload, split, merge."),
+    "topics": (
+        "topics.group",
+        "List, lookup, create, delete, unload, partitions, stats, backlogs, busiest.",
+    ),
+    "limits": ("limits.limits", "Rate limits: list, why, show, set, remove."),
+    "groups": (
+        "groups.group",
+        "Resource groups, whose namespaces share limits: list, set, delete, join, leave.",
+    ),
+    "isolation": (
+        "limits.isolation",
+        "List, set, delete rules for which brokers serve which namespaces.",
+    ),
+    "settings": (
+        "settings.group",
+        "Keys of broker.conf that change while the brokers run: list, set, unset.",
+    ),
+    "decisions": (
+        "decisions.decisions",
+        "Show the last decisions with their reasons, newest first, also those of earlier leaders.",
+    ),
+    "dry-run": (
+        "leader.dry_run",
+        "Show what a shedding cycle would do now; `plans execute` carries out exactly that.",
+    ),
+    "what-if": (
+        "what_if.what_if",
+        (
+            "Say how the last hour, or a time before it, would have been with other brokers or "
+            "other traffic."
+        ),
+    ),
+    "plans": ("plans.group", "The plans of dry runs and of the daemon: list, show, execute."),
+    "goals": ("goals.group", "Plans of many moves towards a goal: propose, approve, show, stop."),
+    "clusters": ("clusters.group", "The clusters of a fleet daemon."),
+    "watch": (
+        "watching.watch",
+        "Show decisions, moves, owners, brokers and leaders as they change, until Ctrl-C.",
+    ),
+    "audit": (
+        "audit.audit",
+        "Show the last changes: when, who, what, and the values that became others.",
+    ),
+    "undo": (
+        "undo.undo",
+        (
+            "Undo changes of `admin audit` and moves of `admin decisions`; without --yes or "
+            "--plan, show what that would do, and what cannot be undone."
+        ),
+    ),
+    "roles": ("revoking.roles", "What a role has begun: disconnect."),
+    "tokens": ("revoking.tokens", "Tokens that brokers refuse: list, refuse, allow."),
+    "moves": ("moves.group", "The leader's queue of moves: list, cancel, pause, resume."),
+    "drain": (
+        "restarting.drain",
+        "Cordon a broker, and move all its bundles away at the pace of the queue of moves.",
+    ),
+    "rolling-restart": (
+        "restarting.rolling_restart",
+        "Restart brokers one after the other: drain, restart, wait until ready, uncordon.",
+    ),
+    "use": (
+        "use.use",
+        "Name a cluster by its --url, or choose one that has a name; later commands go to it.",
+    ),
+}
+"""Subject, in the order of `--help` → its module in this package with its name there, and what a
+list says of it.
+"""
 
 
-@command.command()
-@click.argument("name", required=False)
-@click.option("--remove", is_flag=True, help="remove the name")
-def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
-    """Name a cluster by its --url, or choose one that has a name; later commands go to it.
+class _Subjects(AdminGroup, LaterGroup):
+    """The subjects of `admin`."""
 
-    Without a name, lists the names.
-    """
-    stored = contexts.load()
-    if name is None and (remove or given_url() is not None):
-        raise BadInputError("a name is missing: loadmanager admin use NAME")
-    if name is None:
-        rows = [
-            (name, url, "in use" if name == stored.current else "")
-            for name, url in sorted(stored.urls.items())
-        ]
-        return listed(
-            msgspec.to_builtins(stored), ("name", "url", ""), rows, "no cluster has a name"
-        )
-    if remove:
-        contexts.remove(stored, name)
-        return Output({"removed": name}, f"{name} is removed; in use: {stored.current or 'none'}")
-    url = given_url()
-    if url is not None:
-        contexts.check_name(name)
-        stored.urls[name] = AdminClient(url, timeout_s=1).url
-        stored.trusts.pop(name, None)
-        if given_trust():
-            stored.trusts[name] = str(Path(given_trust()).resolve())
-    elif name not in stored.urls:
-        names = ", ".join(sorted(stored.urls)) or "none yet"
-        raise OperationalError(f"{name} is not the name of a cluster; add --url (names: {names})")
-    stored.current = name
-    contexts.save(stored)
-    return Output({"name": name, "url": stored.url}, f"{name} ({stored.url}) is in use now")
+
+def _later(place: str, about: str) -> Later:
+    module, _, name = place.partition(".")
+    return Later(f"{__name__}.{module}", about, name)
+
+
+command = _Subjects(
+    "admin",
+    {name: _later(*subject) for name, subject in SUBJECTS.items()},
+    help="Look at a running cluster and change it.",
+    epilog=EXAMPLES,
+)

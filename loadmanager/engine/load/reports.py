@@ -10,10 +10,10 @@ memory in MiB.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from loadmanager.kit.errors import BadInputError
 
@@ -27,6 +27,17 @@ Number = Annotated[float, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 """A figure of a report; bounded, so that sums of figures are finite."""
 Count = Annotated[int, msgspec.Meta(ge=-int(NUMBER_MAX), le=int(NUMBER_MAX))] | Number
 """A count, which some writers write as a float."""
+
+
+_SINGLE = Struct("f")
+
+
+def _single(number: float) -> float:
+    """A number in single precision. What the four operations make of two of these, rounded to it
+    again, is what they make in single precision.
+    """
+    single: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
+    return single
 
 
 class Json(msgspec.Struct, rename="camel", kw_only=True):
@@ -44,7 +55,7 @@ class ResourceUsage(Json):
         """Usage in percent, in single precision as in Pulsar; 0 unless the limit is positive."""
         if not self.limit > LIMIT_MIN:
             return 0.0
-        return float(np.float32(np.float32(self.usage) / np.float32(self.limit)) * np.float32(100))
+        return _single(_single(_single(self.usage) / _single(self.limit)) * 100)
 
 
 class NamespaceBundleStats(Json):
