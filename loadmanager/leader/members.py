@@ -18,11 +18,17 @@ from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalE
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Check, Create, Put, Store
-from loadmanager.kit.tasks import for_each
+from loadmanager.kit.tasks import for_each, sleep
 from loadmanager.kit.telemetry import Sample, gauge
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.brokers import Brokers, Departure
-from loadmanager.leader.documents.members import AbsentBroker, HowLeft, MembersShown
+from loadmanager.leader.documents.members import (
+    LATER,
+    NO_ANSWER,
+    AbsentBroker,
+    HowLeft,
+    MembersShown,
+)
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import Absences
@@ -34,6 +40,7 @@ BOOK_MAX = 200
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
+ASKED_AGAIN_S = 5.0
 TERMS_MAX = 50
 TAKEN_WITHIN_MS = 2_000
 """What was taken from a lost broker so shortly before it was seen to leave, it owned: it lives no
@@ -137,6 +144,8 @@ class TermMembers:
     _book: dict[str, _Entry] = field(default_factory=dict)
     _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
+    _asked_again: set[str] = field(default_factory=set)
+    """Lost brokers that may be frozen: each is asked until something else is known."""
     _returning: Returning = field(init=False)
 
     def __post_init__(self) -> None:
@@ -177,6 +186,9 @@ class TermMembers:
                 self._back(entry)
             if entry.unserved:
                 self._look(entry)
+            if _may_be_frozen(entry.absence) and broker not in self._asked_again:
+                self._asked_again.add(broker)
+                self.moves.term.scope.spawn(self._ask_again(entry), f"ask {broker} again")
         for entry in self._book.values():
             if await self._returning.step(entry.absence, entry.awaited, entry.waited):
                 self._tell_clients(entry.absence)
@@ -246,24 +258,47 @@ class TermMembers:
 
     async def _ask(self, entry: _Entry) -> None:
         """Ask a broker whose session is over for a sign."""
-        departure = self.brokers.departed[entry.absence.broker]
-        if departure.address is None:
-            return
+        entry.absence.sign = await self._sign_of(entry.absence.broker)
+
+    async def _sign_of(self, broker: str) -> str:
+        departure = self.brokers.departed.get(broker)
+        if departure is None or departure.address is None:
+            return ""
         try:
             await self.moves.orders.mover.served_bundles(departure.address)
-            entry.absence.sign = "answers, without a session"
         except OperationalError as error:
-            text = str(error).removeprefix(f"{entry.absence.broker} ")
-            entry.absence.sign = text.partition(": ")[0]
+            return str(error).removeprefix(f"{broker} ").partition(": ")[0]
+        return "answers, without a session"
+
+    async def _ask_again(self, entry: _Entry) -> None:
+        """Ask a broker that may be frozen, until something else is known of it."""
+        absence = entry.absence
+        try:
+            while self._book.get(absence.broker) is entry and _may_be_frozen(absence):
+                await sleep(ASKED_AGAIN_S)
+                sign = await self._sign_of(absence.broker)
+                if sign and not sign.startswith(NO_ANSWER) and _may_be_frozen(absence):
+                    self._ended(absence, sign)
+        finally:
+            self._asked_again.discard(absence.broker)
+
+    def _ended(self, absence: AbsentBroker, sign: str) -> None:
+        """A broker that had not answered does something else: its process has ended, say."""
+        absence.sign += f"{LATER}{sign}"
+        silent_ms = self.moves.term.clock.now_ms() - absence.left_at
+        self._record(absence, "later", how=sign, took_ms=silent_ms)
 
     def _back(self, entry: _Entry) -> None:
         absence = entry.absence
         report = self.brokers.reports.get(absence.broker)
         if report is None:
             return
+        frozen = _may_be_frozen(absence)
         absence.back_at = self.moves.term.clock.now_ms()
         absence.same_process = int(report.start_timestamp) == absence.started_at
         absence.restarts += not absence.same_process
+        if frozen and not absence.same_process:
+            self._ended(absence, "had ended, when another process began in its place")
         away_ms = absence.back_at - absence.left_at
         self._record(absence, "back", took_ms=away_ms, same_process=absence.same_process)
 
@@ -358,6 +393,12 @@ class TermMembers:
             expected=self.settings.value.expected,
             absent=sorted(absent, key=lambda it: (-it.left_at, it.broker)),
         )
+
+
+def _may_be_frozen(absence: AbsentBroker) -> bool:
+    """Whether a broker is lost that gave no answer, and nothing else is known of it since."""
+    sign = absence.sign
+    return absence.gone and sign.startswith(NO_ANSWER) and LATER not in sign
 
 
 async def say_farewell(store: Store, broker: str, at_ms: int) -> None:

@@ -210,6 +210,8 @@ class Cluster:
         """Bundles that they were asked to split, and whether to unload the children."""
         self.slow: asyncio.Event | None = None
         """Brokers that only report answer an order to unload when this is set."""
+        self.signs: dict[str, str] = {}
+        """brokerId → what keeps a broker from saying what it serves."""
         self.clients: list[Client] = []
         """Connections to close at the end."""
         self._reporting = self.tree.session(timeout_s=3600)
@@ -237,6 +239,8 @@ class Cluster:
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
+        if sign := self.signs.get(broker.broker_id):
+            raise OperationalError(f"{broker.broker_id} {sign}")
         running = self.at(broker)
         return {} if running is None else running.use.orders.served(bundle)
 

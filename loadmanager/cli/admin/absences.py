@@ -10,7 +10,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.sentences import ALIKE, few_of
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.kit.errors import OperationalError
-from loadmanager.leader.documents.members import AbsentBroker, MembersShown
+from loadmanager.leader.documents.members import LATER, NO_ANSWER, AbsentBroker, MembersShown
 
 NAMED_MAX = 3
 NOT_OURS = 404
@@ -24,14 +24,19 @@ def absence_text(absence: AbsentBroker, now_ms: int) -> str:
     text = f"{HOW.get(absence.how, absence.how)} {ago} ago ({clock(absence.left_at)})"
     if absence.how == "lost":
         text += ", its session ended without a word"
+        if absence.unheard_ms:
+            text += f" up to {span(absence.unheard_ms)} after its last sign"
         if absence.sign:
-            text += f"; asked then, it {absence.sign}{_meaning(absence.sign)}"
+            first, later, then = absence.sign.partition(LATER)
+            text += f"; asked then, it {first}{meaning_of(first)}"
+            text += f"{later}{then}{meaning_of(then)}"
     texts = [bundles_text(absence) + clients_text(absence), _back(absence)]
     return "; ".join(filter(None, (text, *texts)))
 
 
-def _meaning(sign: str) -> str:
-    if sign.startswith("did not answer"):
+def meaning_of(sign: str) -> str:
+    """What follows from what a lost broker did when it was asked."""
+    if sign.startswith(NO_ANSWER):
         return " (frozen, or cut off)"
     return " (its process has ended, or its host is away)" if "reached" in sign else ""
 

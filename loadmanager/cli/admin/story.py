@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.absences import clients_waited
+from loadmanager.cli.admin.absences import clients_waited, meaning_of
 from loadmanager.cli.admin.archives import (
     GAPS_SHOWN,
     PartsOf,
@@ -268,9 +268,18 @@ def _client(event: ArchivedEvent) -> str:
 def _member(event: ArchivedEvent) -> str:
     change = event.record_as(MemberChange)
     if change.event == "left":
-        return f"{change.of} left: {change.how}; it owned {count_of(change.bundles, 'bundle')}"
+        sign = (
+            ""
+            if change.unheard_ms is None
+            else f", its last sign {span(change.unheard_ms)} before at most"
+        )
+        how = f"{change.how}{sign}"
+        return f"{change.of} left: {how}; it owned {count_of(change.bundles, 'bundle')}"
     bundles = count_of(change.bundles, "bundle")
     took = "" if change.took_ms is None else f" after {span(change.took_ms)}"
+    if change.event == "later":
+        then = f"{span(change.took_ms or 0)} later it {change.how}{meaning_of(change.how)}"
+        return f"{change.of} had not answered when it was lost; {then}"
     if change.event == "back":
         how = "the same process" if change.same_process else "restarted"
         return f"{change.of} is back{took}, {how}"

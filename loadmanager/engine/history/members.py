@@ -16,19 +16,21 @@ class MemberChange(Record, kw_only=True):
     of: str
     """The broker."""
     event: str
-    """`left`, `back`, `placed` (all its bundles are served again), `clients` (the clients of its
+    """`left`, `later` (of a lost broker that had not answered is known how it went on), `back`,
+    `placed` (all its bundles are served again), `clients` (the clients of its
     bundles are back, or were waited for ten minutes), `starts` (by itself), `leads` (its term
     begins) or `proven` (by itself: its session is proven again).
     """
     how: str = ""
-    """Of `left`: `stopped`, `drained` or `lost`."""
+    """Of `left`: `stopped`, `drained` or `lost`. Of `later`: what it did when asked again."""
     version: str | None = None
     started_at: int | None = None
     """When its process began, milliseconds since the epoch."""
     bundles: int = 0
     """Those that it had owned."""
     took_ms: int | None = None
-    """Of `placed`: until the last one was served. Of `back`: how long it was away. Of `proven`: for
+    """Of `placed`: until the last one was served. Of `later`: for how long it had not answered
+    since it left. Of `back`: how long it was away. Of `proven`: for
     how long its session was not.
     """
     same_process: bool | None = None

@@ -12,6 +12,8 @@ HowLeft = Literal["stopped", "drained", "lost"]
 """`stopped`: in order. `drained`: the same, and all its bundles had been moved away before. `lost`:
 its session ended without a word: it was killed, frozen or cut off.
 """
+NO_ANSWER, LATER = "did not answer", "; later it "
+"""How the sign of a broker begins that may be frozen, and what stands before what it did later."""
 
 
 class AbsentBroker(Shape):
@@ -22,7 +24,7 @@ class AbsentBroker(Shape):
     how: HowLeft
     sign: str = ""
     """What it did when it was asked after its session was lost, such as `did not answer within 5
-    s`; empty: it was not asked.
+    s`, and what it did later, if that is something else; empty: it was not asked.
     """
     version: str | None = None
     started_at: int | None = None
