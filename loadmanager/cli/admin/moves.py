@@ -121,14 +121,19 @@ def text_of(outcome: Outcome | None) -> str:
 @click.argument("move", required=False)
 @click.option("--all", "everything", is_flag=True, help="cancel every move that has not begun")
 def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Output:
-    """Cancel a move that has not begun, or all; a swap is cancelled as a whole."""
+    """Cancel a move that has not begun, or all; a swap is cancelled as a whole.
+
+    One that has begun ends by itself: its bundle is on its way. Status 1 if none is cancelled.
+    """
     if (move is None) != everything:
         raise click.UsageError("name a move, or say --all")
     path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
     cancelled = admin.order("DELETE", path, None, Cancelled).cancelled
-    text = f"no move waits: nothing to cancel{_under_way(admin)}"
+    text = "no move waits: nothing to cancel"
     if cancelled:
         text = f"{count_of(cancelled, 'move')} cancelled{_queued_again(admin)}"
+    if everything:
+        text += _under_way(admin)
     return Output({"cancelled": cancelled}, text, status=0 if cancelled else 1)
 
 

@@ -208,10 +208,12 @@ class MoveQueue:
                 return self._drop([group], MoveState.CANCELLED, outcome, now_ms)
         for move in [*self.open_moves(), *self.ended]:
             if move.id == move_id:
-                problem = "its swap has begun, and stays whole"
                 verb = "has" if move.state in (MoveState.FAILED, MoveState.EXPIRED) else "is"
                 state = f"it {verb} {move.state.value}"
-                state = problem if move.state is MoveState.QUEUED else state
+                if move.state is MoveState.QUEUED:
+                    state = "its swap has begun, and stays whole"
+                elif move.state is MoveState.RUNNING:
+                    state += ", and will end by itself; `undo` can move the bundle back then"
                 raise ConflictError(f"move {move_id} cannot be cancelled: {state}")
         raise NotFoundError(f"there is no move {move_id}")
 

@@ -125,7 +125,7 @@ def test_a_swap_stays_whole() -> None:
     first.state = MoveState.RUNNING
     with pytest.raises(ConflictError, match="stays whole"):
         queue.cancel("1-2", 8)
-    with pytest.raises(ConflictError, match="it is running"):
+    with pytest.raises(ConflictError, match="it is running, and will end by itself"):
         queue.cancel("1-1", 8)
     assert queue.expire(100, 9, settings) == queue.cancel(None, 9) == []
     assert queue.end(first, MoveState.FAILED, Outcome("no"), 9) == [first, second]
