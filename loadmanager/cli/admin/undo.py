@@ -11,20 +11,27 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.archives import incomplete, since_option
+from loadmanager.cli.admin.archives import events_of, has_archives, incomplete, since_option
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.audit import CHANGES_MAX, KnownChanges, by_operator, changes_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.terminal import Shown
+from loadmanager.engine.history.records import Decision
+from loadmanager.engine.moves.move import MoveState
+from loadmanager.engine.policies.permissions import FIELD, Grants
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
+from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
 
 UNDO = f"{OWN}/undo"
+ENDED_MAX = 1_000
 BALANCED = (
     "what the balancer moved is not in it: `loadmanager admin moves list --since …` has the ids"
 )
+MOVES = f"{OWN}/moves"
+AGAIN = "the balancer may move them again: `loadmanager admin moves pause` holds it"
 EXAMPLES = """examples:
   loadmanager admin audit --since 1h              # changes with their ids
   loadmanager admin undo c-mjh2k3x1-17k           # what undoing one would do
@@ -33,6 +40,7 @@ EXAMPLES = """examples:
   loadmanager admin undo 7-m3                     # a move of `admin moves list`
   loadmanager admin undo --since 1h --role deploy # all that deploy changed, the newest first
   loadmanager admin undo --since 1h --role deploy --plan 3f0c21d7a9be
+  loadmanager admin undo --moves --since 1h       # all moves of the last hour, and nothing else
 """
 
 
@@ -40,6 +48,7 @@ EXAMPLES = """examples:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @since_option
 @click.option("--role", metavar="ROLE", help="with --since: only what this role changed")
+@click.option("--moves", "moves_only", is_flag=True, help="with --since: all moves, and only these")
 @click.option("--yes", is_flag=True, help="carry out the plan that is shown")
 @click.option("--plan", "seal", metavar="SEAL", help="carry out the plan with this seal, no other")
 def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
@@ -48,31 +57,37 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
 
     Limits, settings, policies, resource groups, pins, cordons and pauses are put back as they were,
     if nobody changed them since; bundles are moved back, if they are still where they were moved
-    to. --since means what operators changed, and not what the balancer moved. An undo is a change
-    with an id of its own. Exit status: 0 all can be, or was, undone; 1 something cannot, or was
-    not.
+    to. --since means what operators changed, and not what the balancer moved; with --moves, all
+    moves that ended since then, whoever wanted them. An undo is a change with an id of its own.
+    Exit status: 0 all can be, or was, undone; 1 something cannot, or was not.
     """
     since, role, yes, seal = (given[name] for name in ("since", "role", "yes", "seal"))
+    moves_only: bool = given["moves_only"]
     if bool(ids) == (since is not None):
         raise click.UsageError("name ids, or say --since")
     if role is not None and since is None:
         raise click.UsageError("--role needs --since")
+    if moves_only and (since is None or role is not None):
+        raise click.UsageError("--moves needs --since, and goes with no --role")
     if yes and seal is not None:
         raise click.UsageError("--yes and --plan say the same: give one of them")
     changes = KnownChanges([], [], {})
-    if since is not None:
+    if moves_only:
+        ids, changes = _moves_since(admin, since)
+    elif since is not None:
         changes = changes_of(admin, role, since, None, limit=CHANGES_MAX)
         ids = _ids_of(changes.changes)
     notes = [*incomplete(changes.notes), *_without_id(changes.changes)]
     plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
     notes += incomplete(plan.notes)
     status = 1 if plan.cannot or not plan.steps or notes else 0
-    balanced: list[Shown] = [] if since is None else [BALANCED]
+    balanced: list[Shown] = [] if since is None else [AGAIN if moves_only else BALANCED]
     parts: list[Shown] = [[*_steps(plan.steps), *_cannot(plan.cannot)], *notes, *balanced]
     if not plan.steps:
         return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
     if not yes and seal is None:
-        same = f"{_said_again(ids, since, role)} --plan {plan.seal}"
+        only = " --moves" if moves_only else ""
+        same = f"{_said_again(ids, since, role)}{only} --plan {plan.seal}"
         parts.append(f"nothing is done yet: `loadmanager admin undo {same}` does exactly this")
         return Output(raw, tuple(parts), status=status, missing=changes.missing)
     if seal not in (None, plan.seal):
@@ -114,6 +129,36 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
     return ids
 
 
+def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], KnownChanges]:
+    """The ids of the moves that were made since then, the newest first, from the archives and, of
+    those that wait for their clients, from the leader; and what is missing.
+    """
+    ended: dict[str, int] = {}
+    answer = admin.get(f"{MOVES}?limit={ENDED_MAX}", MovesShown)
+    for move in answer.moves:
+        if move.state is MoveState.DONE and move.ended_at is not None:
+            ended[move.id] = move.ended_at
+    known = KnownChanges([], [], {})
+    if has_archives(admin):
+        past = events_of(admin, ("decision.move",), since_ms=since_ms, limit=ENDED_MAX)
+        known = KnownChanges([], past.notes, past.missing)
+        for event in past.events:
+            record = event.record_as(Decision)
+            if record.state == MoveState.DONE.value and record.move:
+                ended.setdefault(record.move, event.ts)
+    ids = sorted(
+        (it for it, at_ms in ended.items() if at_ms >= since_ms), key=lambda it: -ended[it]
+    )
+    if not ids:
+        raise OperationalError("no move since then is known: nothing to undo")
+    if len(ids) > IDS_MAX:
+        raise OperationalError(
+            f"there are {len(ids)} moves since then, and {IDS_MAX} are undone at once: a later "
+            "--since says which"
+        )
+    return tuple(ids), known
+
+
 def _without_id(changes: Sequence[ChangeShown]) -> list[Shown]:
     count = sum(by_operator(change) and not change.id for change in changes)
     return [f"{count_of(count, 'change')} of an earlier version cannot be undone"] if count else []
@@ -127,19 +172,48 @@ def _steps(steps: Sequence[UndoStep]) -> Iterator[str]:
             yield f"{step.id}  {step.what}"
         if step.of.startswith("/"):
             yield f"    {step.of}"
-            yield from (f"        {line}" for line in _fields(step))
+            yield from (f"        {line}" for line in fields_of(step))
         else:
             yield f"    {step.of} moves from {step.now} back to {step.then}"
 
 
-def _fields(step: UndoStep) -> Iterator[str]:
+def fields_of(step: UndoStep) -> Iterator[str]:
     """What becomes of each field."""
     now, then = (_read(text) for text in (step.now, step.then))
     if then is None:
         yield "it is deleted"
+    if then is None:
+        return
     for name in sorted({*(now or ()), *(then or ())}):
-        if then is not None:
+        if name == FIELD:
+            yield from _grants(Grants.of(now or {}), Grants.of(then))
+        else:
             yield f"{name}: {_text(now, name)} → {_text(then, name)}"
+
+
+def _grants(now: Grants, then: Grants) -> Iterator[str]:
+    """What becomes of grants, in words."""
+    of_now, of_then = _by_place(now), _by_place(then)
+    for place, role in sorted({*of_now, *of_then}):
+        before, after = (of.get((place, role), frozenset()) for of in (of_now, of_then))
+        where = f"on {place}" if place else "in the namespace"
+        if gone := sorted(before - after):
+            yield f"{role} may no longer {' or '.join(gone)} {where}"
+        if back := sorted(after - before):
+            yield f"{role} may {' and '.join(back)} {where} again"
+    for name in sorted({*now.subscriptions, *then.subscriptions}):
+        roles = then.subscriptions.get(name)
+        if roles != now.subscriptions.get(name):
+            who = (
+                "any role that may consume" if roles is None else f"only {', '.join(sorted(roles))}"
+            )
+            yield f"{who} may use subscription {name}"
+
+
+def _by_place(grants: Grants) -> dict[tuple[str, str], frozenset[str]]:
+    """The topic, or empty for all of the namespace, and the role → what that may do."""
+    places = {"": grants.namespace, **grants.topics}
+    return {(place, role): may for place, roles in places.items() for role, may in roles.items()}
 
 
 def _read(text: str | None) -> dict[str, Any] | None:

@@ -21,9 +21,11 @@ from msgspec import structs
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
+from loadmanager.cli.admin.undo import fields_of
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import change_id
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.documents.undo import UndoStep
 from loadmanager.leader.move_notes import moves_note, moves_noted
 
 UNDO = "/loadmanager/v1/undo"
@@ -327,6 +329,50 @@ async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         ):
             status, _ = await say(*words, *(["--yes"] if "--plan" in words else []))
             assert status == 2
+
+
+async def test_moves_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """All moves since a time, the newest first, and nothing that was stored since."""
+    async with serving(2) as served:
+        await served.own(FIRST, at=0)
+        await do(served, "POST", RATE, a_rate(10))
+        for index in (1, 0, 1):
+            await do(
+                served, "POST", MOVES, {"bundle": FIRST, "destination": served.broker_id(index)}
+            )
+        words = ("--moves", "--since", "1970-01-01")
+        status, text = await at_a_terminal(served, capsys, *words)
+        ids = [line.split()[0] for line in text.splitlines() if line.endswith("  move")]
+        assert (status, ids) == (0, ["1-m3", "1-m2", "1-m1"]), text
+        assert "publishMaxMessageRate" not in text
+        assert " --moves --plan " in text
+        status, text = await at_a_terminal(served, capsys, *words, "--yes")
+        assert (status, "1 move queued" in text) == (0, True), text
+        await moved_to(served, FIRST, 0)
+        assert await rate(served) == 10
+        assert (await at_a_terminal(served, capsys, "--moves", "1-m1"))[0] == 2
+
+
+def test_grants_in_words() -> None:
+    """Who may do what afterwards, in the namespace, on a topic and of a subscription."""
+    now, then = (
+        json.dumps({"auth_policies": policies})
+        for policies in (
+            {
+                "namespace_auth": {"app": ["produce", "consume"]},
+                "destination_auth": {"persistent://acme/orders/t": {"bob": ["consume"]}},
+                "subscription_auth_roles": {"s": ["app"]},
+            },
+            {"namespace_auth": {"app": ["consume"], "eve": ["produce"]}},
+        )
+    )
+    step = UndoStep(id="c", what="POST", of="/admin/policies/acme/orders", now=now, then=then)
+    assert list(fields_of(step)) == [
+        "app may no longer produce in the namespace",
+        "eve may produce in the namespace again",
+        "bob may no longer consume on persistent://acme/orders/t",
+        "any role that may consume may use subscription s",
+    ]
 
 
 async def test_moves_of_earlier_terms(tmp_path: Path) -> None:
