@@ -566,6 +566,24 @@ async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await Shell(served, capsys).run("drain", served.broker_id(0)))[0] == 1
 
 
+async def test_a_drain_names_what_is_pinned(capsys: pytest.CaptureFixture[str]) -> None:
+    """It moves all the same, and the pin is left."""
+    async with serving(2) as served:
+        shell, there = Shell(served, capsys), served.broker_id(1)
+        await served.own(FIRST, SECOND, at=1)
+        await shell.run("bundles", "pin", FIRST, "2h", "--note", "big")
+        status, out, _ = await shell.run("drain", there, "--no-wait")
+        told = "(big; by 127.0.0.1): the drain moves it all the same, and leaves the pin"
+        first, second = out.splitlines()
+        assert (status, first.startswith(f"{FIRST} is pinned to {there} until ")) == (0, True)
+        assert first.endswith(told)
+        assert second.startswith(f"{there} drains")
+        status, _, err = await shell.run("drain", there, "--note", "again")
+        assert (status, told in err) == (0, True)
+        assert set(served.owners().values()) == {served.broker_id(0)}
+        assert (await shell.json("bundles", "pins"))[FIRST]["broker"] == there
+
+
 async def test_a_drain_outlives_the_absence_of_a_leader(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import subprocess
 import time
@@ -14,13 +15,14 @@ from msgspec import UNSET, to_builtins
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
-from loadmanager.cli.admin.moves import CORDONS
+from loadmanager.cli.admin.moves import CORDONS, PINS
+from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Started
-from loadmanager.cli.admin.times import Duration
+from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.text import printable
 from loadmanager.leader.documents.cluster import LeaderBroker
-from loadmanager.leader.documents.moves import CordonShown
+from loadmanager.leader.documents.moves import CordonShown, PinShown
 
 T = TypeVar("T")
 
@@ -86,8 +88,9 @@ def drain(
 ) -> Output:
     """Cordon a broker, and move all its bundles away at the pace of the queue of moves.
 
-    BROKER is host:port, as `brokers list` shows it. It stays cordoned until `brokers uncordon`,
-    also after a restart, unless --until-restart is given.
+    A bundle that is pinned to it moves, too, and is named. BROKER is host:port, as `brokers list`
+    shows it. It stays cordoned until `brokers uncordon`, also after a restart, unless
+    --until-restart is given.
     """
     if stop and no_wait:
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
@@ -97,8 +100,12 @@ def drain(
     if present is not None and present.state in DRAINED and not (stop or until_restart or note):
         return unchanged(f"{broker} is drained already", **to_builtins(present))
     began = _begin(admin, broker, note, patience_s, until_restart=until_restart)
+    pinned = _pinned_to(admin, broker)
     if no_wait:
-        return Output(to_builtins(began), f"{broker} drains; `brokers list` shows how far it is")
+        texts = [*pinned.values(), f"{broker} drains; `brokers list` shows how far it is"]
+        return Output({**to_builtins(began), "pinned": [*pinned]}, texts)
+    for text in pinned.values():
+        tell(text)
     try:
         progress = _drained(admin, broker, within)
     except KeyboardInterrupt:
@@ -109,7 +116,8 @@ def drain(
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
     end = f"it {'stops now, and ' if stops else ''}is cordoned until {_end_of(progress)}"
     return Output(
-        {**to_builtins(progress), "stopped": stop}, f"{how_drained(broker, progress)}; {end}"
+        {**to_builtins(progress), "stopped": stop, "pinned": [*pinned]},
+        f"{how_drained(broker, progress)}; {end}",
     )
 
 
@@ -125,6 +133,24 @@ def how_drained(broker: str, progress: CordonShown) -> str:
         return f"{broker} is gone: {had}, and what was left then goes to other brokers"
     return f"{broker} is drained: " + (
         had if moved < total else f"{count_of(moved, 'bundle')} moved"
+    )
+
+
+def _pinned_to(admin: AdminClient, broker: str) -> dict[str, str]:
+    """The bundles that are pinned to a broker, each with what its drain does with it."""
+    with contextlib.suppress(OperationalError):  # the drain has begun, whatever is known of pins
+        pins = admin.get(PINS, dict[str, PinShown])
+        return {
+            bundle: _pin_text(bundle, pin) for bundle, pin in pins.items() if pin.broker == broker
+        }
+    return {}
+
+
+def _pin_text(bundle: str, pin: PinShown) -> str:
+    about = f" ({text})" if (text := ordered(pin)) else ""
+    return (
+        f"{bundle} is pinned to {pin.broker} until {clock(pin.until)}{about}: the drain moves it "
+        "all the same, and leaves the pin"
     )
 
 

@@ -138,10 +138,10 @@ def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], Kn
     for move in answer.moves:
         if move.state is MoveState.DONE and move.ended_at is not None:
             ended[move.id] = move.ended_at
-    known = KnownChanges([], [], {})
+    past_changes = KnownChanges([], [], {})
     if has_archives(admin):
         past = events_of(admin, ("decision.move",), since_ms=since_ms, limit=ENDED_MAX)
-        known = KnownChanges([], past.notes, past.missing)
+        past_changes = KnownChanges([], past.notes, past.missing)
         for event in past.events:
             record = event.record_as(Decision)
             if record.state == MoveState.DONE.value and record.move:
@@ -156,7 +156,7 @@ def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], Kn
             f"there are {len(ids)} moves since then, and {IDS_MAX} are undone at once: a later "
             "--since says which"
         )
-    return tuple(ids), known
+    return tuple(ids), past_changes
 
 
 def _without_id(changes: Sequence[ChangeShown]) -> list[Shown]:
