@@ -55,6 +55,7 @@ class TermFindings:
             leaders=self.members.leader_changes(),
             holding=held_limits(holding),
             backlogs={} if backlogs is None else backlogs.brokers,
+            unserved=self.members.unserved(),
         )
         before, self._findings = self._findings, self.watch.step(look)
         self._looked_ms = now_ms

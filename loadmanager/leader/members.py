@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.unserved import UnservedBundles
 from loadmanager.kit.conf import Live, conf
 from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
@@ -365,6 +366,20 @@ class TermMembers:
             LeaderChange(after.at, before.leader, orderly=after.orderly)
             for before, after in pairwise(self._terms)
         ]
+
+    def unserved(self) -> list[UnservedBundles]:
+        """What nobody serves of what those had owned that left, the bundles with clients first."""
+        left = []
+        for entry in self._book.values():
+            absence, names = entry.absence, entry.unserved
+            total, clients = absence.bundles - absence.placed, None
+            if absence.clients is not None:
+                names = [name for name in names if name in entry.awaited]
+                total, clients = len(names), sum(entry.awaited[name].clients for name in names)
+            left.append(
+                UnservedBundles(absence.broker, absence.left_at, absence.how, names, total, clients)
+            )
+        return left
 
     def _record(self, absence: AbsentBroker, event: str, **more: object) -> None:
         self.record(

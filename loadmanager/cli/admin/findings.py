@@ -16,10 +16,10 @@ from loadmanager.leader.documents.findings import FindingsShown
 @click.command(cls=AdminCommand)
 def findings(admin: AdminClient) -> Output:
     """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics,
-    backlogs that grow.
+    backlogs that grow, bundles that nobody serves.
 
-    It looks once a minute. A new leader knows the leaders of before, and begins anew with all else:
-    what takes an hour to find takes an hour again.
+    It looks once a minute. A new leader knows the leaders of before and who left, and begins anew
+    with all else: what takes an hour to find takes an hour again.
     """
     answer, raw = admin.ask("GET", f"{OWN}/findings", None, FindingsShown)
     return Output(raw, list(_lines(answer)))

@@ -9,7 +9,9 @@ from typing import Literal, get_args
 
 from loadmanager.kit.model import Shape
 
-Kind = Literal["backlog", "clock", "flapping", "hot topic", "leader", "sensor", "throttling"]
+Kind = Literal[
+    "backlog", "clock", "flapping", "hot topic", "leader", "sensor", "throttling", "unserved"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SHOWN_MAX = 50
 """Findings of one kind; those of the first names are shown."""

@@ -14,6 +14,7 @@ from loadmanager.engine.findings.hot_topics import Published, TopicFindings
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.sensors import Load, SensorFindings
 from loadmanager.engine.findings.throttling import HeldLimit, ThrottlingFindings
+from loadmanager.engine.findings.unserved import UnservedBundles, unserved
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
@@ -39,6 +40,7 @@ class Look:
     """See `ThrottlingFindings.step`."""
     backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
     """Broker → its greatest ones."""
+    unserved: Sequence[UnservedBundles] = ()
 
 
 @dataclass(slots=True)
@@ -66,5 +68,6 @@ class Watch:
             *leaders.often(look.leaders, now_ms),
             *self._clocks.step(look.delays, now_ms),
             *self._hot_topics.step(look.loads, look.published, look.splits, now_ms),
+            *unserved(look.unserved, now_ms),
         ]
         return sorted(findings, key=lambda it: (KINDS.index(it.kind), it.about))

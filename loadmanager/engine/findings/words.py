@@ -21,6 +21,10 @@ LEADER_LOGS = (
     "Look at the logs of brokers that led: a lost session, a paused process, or a step that failed "
     "again and again."
 )
+LOOK_UP = (
+    "Clients that look up have each placed at once: see whether they run, whom they reach, and why "
+    "placements fail (`loadmanager admin decisions`)."
+)
 CATCH_UP = (
     "Consumers must take more than comes in: add some, or see what holds them. Delete a "
     "subscription that nobody needs."
@@ -75,6 +79,12 @@ def clock(broker: str, ahead_ms: float) -> str:
 def backlog(topic: str, per_minute: float) -> str:
     """A title."""
     return f"The backlog of {topic} grows by {per_minute:,.0f} messages a minute"
+
+
+def unserved(count: int, broker: str, how: str) -> str:
+    """A title: bundles of a broker that left, which have no owner since."""
+    what = "1 bundle has" if count == 1 else f"{count:,} bundles have"
+    return f"{what} no owner since {broker} {'was lost' if how == 'lost' else 'stopped'}"
 
 
 def carried(what: str, share: float, verb: str = "carried") -> str:

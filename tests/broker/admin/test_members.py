@@ -115,7 +115,12 @@ async def test_clients_of_a_lost_broker() -> None:
             entry = await absent(served, name, how="lost", clients=2, clientsBack=0)
             assert entry["clientsAt"] <= entry["leftAt"]
             assert entry["unheardMs"] == 60_000
+            members = served.brokers[0].use.leading.members
+            assert isinstance(members, TermMembers)
+            (unserved,) = members.unserved()
+            assert (unserved.broker, unserved.total, unserved.clients) == (name, 1, 2)
         await served.brokers[0].serve(TOPIC)
+        await until(lambda: not any(it.total for it in members.unserved()))
         async with a_client(await served.brokers[0].listen()) as client:
             await client.produce(TOPIC)
             entry = await absent(served, name, clientsBack=1)

@@ -11,6 +11,7 @@ from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.engine.findings.finding import SHOWN_MAX, FindingShown
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.throttling import HeldLimit
+from loadmanager.engine.findings.unserved import UnservedBundles
 from loadmanager.engine.findings.watch import Look, Watch
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
@@ -277,6 +278,23 @@ def test_leaders_of_an_ordinary_day(changes: list[LeaderChange]) -> None:
     day = Day()
     day.minute = 5
     assert day.look(leaders=changes) == []
+
+
+def test_bundles_that_nobody_serves() -> None:
+    """Of a broker that left a minute ago: not before, and not those that had no clients."""
+    day = Day()
+    lost = UnservedBundles("b1", MINUTE_MS, "lost", ["acme/a/0x0_0x1"], 2, 7)
+    unknown = UnservedBundles("b2", 0, "stopped", ["acme/a/0x1_0x2"], 1, None)
+    idle = UnservedBundles("b3", 0, "lost", ["acme/a/0x2_0x3"], 1, 0)
+    again = UnservedBundles("b4", 0, "lost", [], 0, None)
+    (finding,) = day.look(unserved=[lost, unknown, idle, again])
+    assert finding.title == "1 bundle has no owner since b2 stopped"
+    assert finding.text.endswith("acme/a/0x1_0x2. Whether they had clients is not known.")
+    finding, _ = day.look(unserved=[lost, unknown, idle])
+    assert finding.title == "2 bundles have no owner since b1 was lost"
+    assert finding.text.endswith("acme/a/0x0_0x1 and 1 more. They had 7 clients.")
+    assert (finding.kind, finding.about, finding.since) == ("unserved", "b1", MINUTE_MS)
+    assert day.look() == []
 
 
 # Clocks
