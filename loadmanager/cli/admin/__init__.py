@@ -50,7 +50,7 @@ SUBJECTS = {
         "findings.findings",
         (
             "Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, "
-            "hot topics, backlogs that grow."
+            "hot topics, backlogs that grow, bundles that nobody serves."
         ),
     ),
     "find": (
