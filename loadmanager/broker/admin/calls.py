@@ -26,7 +26,7 @@ CONNECTIONS_MAX = 128
 """To all brokers; what waits for one is within the time that the request may take."""
 SILENCE_S = 60.0
 """A stream of events is never silent for so long: it has heartbeats."""
-PATIENCE_S, SIGN_S = 3.0, 2.0
+PATIENCE_S, SIGN_S = 2.0, 4.0
 """A broker whose answer takes longer is asked for a sign, which may take so long: one that is
 frozen gives none.
 """

@@ -56,7 +56,7 @@ PASSES_WITHIN_S = 0.5
 """Who asks whether requests are passed on waits so long for the other broker, which may be cut off:
 that it did not answer is said by a broker that passes them on.
 """
-PATIENCE_S, SIGN_S = 3.0, 2.0
+PATIENCE_S, SIGN_S = 2.0, 4.0
 """A broker whose answer takes longer is asked for a sign, which may take so long: one that is
 frozen gives none.
 """
