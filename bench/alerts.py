@@ -5,8 +5,9 @@ daemon beside a fake Pulsar, and a Prometheus with the rules in which a minute i
 brings about the cause of each alert, waits until it fires, removes the cause, and waits until it
 resolves. Then it looks which alerts fire on a new cluster that is well, and while its brokers are
 restarted one after the other, under the rules as they are. It needs Prometheus (Debian:
-prometheus); a full disk needs root, a wrong clock libfaketime (Debian: faketime). Exits with 1 if
-an alert did not fire or resolve, or if one paged without a cause.
+prometheus), and a disk of which more than a tenth is free; a full disk needs root, a wrong clock
+libfaketime (Debian: faketime). Exits with 1 if an alert did not fire or resolve, or if one paged
+without a cause, with 2 if it cannot begin.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from deploy.alarms.running import Result, all_causes, quiet
 CALM_S = 70.0
 """Longer than the `for` of the quickest pages."""
 CALM = "calm"
+FREE = 0.105
+"""More than the tenth below which LoadmanagerDiskNearlyFull pages, for it takes minutes to test."""
 
 
 def main(argv: list[str]) -> int:
@@ -37,8 +40,8 @@ def main(argv: list[str]) -> int:
     choices = [*RULES, CALM, []]
     parser.add_argument("alerts", nargs="*", choices=choices, metavar="ALERT", help="default: all")
     args = parser.parse_args(argv)
-    if shutil.which("prometheus") is None:
-        print("Prometheus is not installed")
+    if reason := _why_not(args.keep.parent if args.keep else Path(tempfile.gettempdir())):
+        print(reason)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which stops what was started
     names = set(args.alerts or choices[:-1])
@@ -52,6 +55,17 @@ def main(argv: list[str]) -> int:
         if CALM in names:
             good &= _calm(folder / CALM)
     return int(not good)
+
+
+def _why_not(folder: Path) -> str:
+    """Why nothing can be said of alerts here; empty: it can."""
+    if shutil.which("prometheus") is None:
+        return "Prometheus is not installed"
+    disk = shutil.disk_usage(folder)
+    if disk.free < FREE * disk.total:
+        share = f"{disk.free / disk.total:.1%} of the disk of {folder} are free"
+        return f"{share}: there LoadmanagerDiskNearlyFull is right to page. Free some ({FREE:.1%})."
+    return ""
 
 
 def _print(results: Iterable[Result]) -> bool:
