@@ -32,11 +32,13 @@ from loadmanager.engine.history.records import (
     BundleLoad,
     OwnershipStep,
     Throttle,
+    TopicLoad,
 )
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
 
+UNUSED = {name: ResourceUsage() for name in RESOURCES}
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
 
 
@@ -247,8 +249,9 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
             within_s=30,
         )
         assert f"{served.broker_id(0)} had no limit in use at" in said[1]
-        status, out, _ = await shell.run("bundles", "list", "--at", "1d ago")
-        assert (status, "nothing is recorded" in out) == (1, True)
+        for words in (("bundles", "list"), ("status",), ("topics", "busiest")):
+            status, out, _ = await shell.run(*words, "--at", "1d ago")
+            assert (status, "recorded of then" in out or "nothing is recorded" in out) == (1, True)
         before = clock(SystemClock().now_ms()).replace(" ", "T")
         await shell.run("settings", "set", "loadBalancerSheddingEnabled", "false")
         rows_now = await eventually(
@@ -267,6 +270,53 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "set loadBalancerSheddingEnabled to false" in out
         assert made.what not in out
         assert peer.what not in out
+
+
+async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who was missing, load, leader, waits and the last cycle; the leader alone; and topics."""
+    now = SystemClock().now_ms()
+    then = now - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        ids = [served.broker_id(index) for index in range(2)]
+        topics = [f"persistent://acme/orders/{name}" for name in ("much", "little")]
+        for broker, topic, rate in zip(ids, topics, (90.0, 9.0), strict=True):
+            load = {"ts": then, "broker": broker, "interval_ms": MINUTE, "msg_rate_in": rate}
+            traffic = {"msg_throughput_in": rate * 1024, "backlog_messages": int(rate)}
+            await written(
+                served,
+                ids.index(broker),
+                BrokerLoad(**load, usage=rate / 100, bundles=3, **UNUSED),
+                TopicLoad(**load, **traffic, topic=topic, bundle=BUNDLE),
+            )
+        limit = Throttle(
+            ts=then, broker=ids[0], interval_ms=MINUTE, level="topic", limit="much",
+            configured_messages_per_s=10, configured_bytes_per_s=-1,
+            delivered_messages_per_s=9.5, delivered_bytes_per_s=100, held=3, waited_ms=7_000,
+        )  # fmt: skip
+        leads = MemberChange(
+            ts=then - 9 * MINUTE, broker=ids[0], of=ids[0], event="leads", epoch=7, before="b9:1"
+        )
+        lost = MemberChange(ts=then - MINUTE, broker=ids[0], of=ids[1], event="left", how="lost")
+        await written(served, 0, limit, leads, lost, a_decision(then - 2 * MINUTE, what=BUNDLE))
+        at = ("--at", clock(then - 1_000).replace(" ", "T"))
+        status, out, _ = await shell.run("status", *at)
+        assert status == 0
+        assert f"{ids[1]} was not there: lost since {clock(then - MINUTE)}" in out
+        assert "1 broker, 3 bundles with an owner, load 90% to 90%, 90 messages/s" in out
+        led = f"{ids[0]} led, term 7, since {clock(then - 9 * MINUTE)} (9 min); before it b9:1 did"
+        assert led in out
+        assert f"1 limit held somebody, who waited 7 s in all: topic: much at {ids[0]}" in out
+        assert f"last cycle before: {clock(then - 2 * MINUTE)}" in out
+        assert (await shell.run("brokers", "leader", *at))[:2] == (0, led)
+        status, out, _ = await shell.run("brokers", "leader", "--at", clock(then - 10 * MINUTE))
+        assert (status, out) == (1, "nobody led, as far as it is recorded")
+        listed = [each["topic"] for each in await shell.json("topics", "busiest", *at)]
+        assert listed == topics
+        listed = [
+            each["topic"] for each in await shell.json("topics", "backlogs", "--least", "10", *at)
+        ]
+        assert listed == topics[:1]
 
 
 async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,9 +343,8 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
                 ts=then + 11_000, broker=other, of=other, event="leads", epoch=2, before=lost
             ),
         ]
-        used = {name: ResourceUsage() for name in RESOURCES}
         loads = [
-            BrokerLoad(ts=then, broker=broker, interval_ms=MINUTE, usage=0.5, **used)
+            BrokerLoad(ts=then, broker=broker, interval_ms=MINUTE, usage=0.5, **UNUSED)
             for broker in (lost, other)
         ]
         owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}

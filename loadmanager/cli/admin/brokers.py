@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import click
 
 from loadmanager.cli.admin.absences import absence_text, missing_text
-from loadmanager.cli.admin.archives import at_option, events_of, figures, listed_at, loads_at
+from loadmanager.cli.admin.archives import (
+    EventsOfAll,
+    LoadsOfAll,
+    at_option,
+    events_of,
+    figures,
+    listed_at,
+    loads_at,
+)
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
@@ -107,7 +115,10 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     return Output(data, shown, status=1 if error.status in NO_LEADER else 0)
 
 
-def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
+def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], LoadsOfAll]:
+    """What is recorded of each broker at a moment: its figures, whether it led, how it was `gone`,
+    and its `cordon`.
+    """
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
     data: list[dict[str, Any]] = [
@@ -116,17 +127,24 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         for name in sorted(loads.figures)
     ]
     members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
-    leader, gone, cordons = _leader_at(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
+    led, gone, cordons = _led(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
     for row in data:
-        row["leader"] = row["broker"] == leader
-        row["state"] = gone.get(row["broker"]) or cordons.get(row["broker"], "")
+        row["leader"] = led is not None and row["broker"] == led.of
+        row["gone"] = gone.get(row["broker"], "")
+        row["cordon"] = cordons.get(row["broker"], "")
+        row["state"] = row["gone"] or row["cordon"]
+    return data, past
+
+
+def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
+    data, past = brokers_then(admin, at_ms)
     rows = [
         (
             row["broker"],
             "leader" if row["leader"] else "",
             *(
                 [None] * 3
-                if row["broker"] in gone
+                if row["gone"]
                 else (
                     100 * row["usage"],
                     round(row["bundles"]),
@@ -155,13 +173,13 @@ def _cordons_at(admin: AdminClient, at_ms: int) -> dict[str, str]:
     return cordons
 
 
-def _leader_at(events: Sequence[ArchivedEvent]) -> str | None:
-    """The broker whose term had begun last; None: it had left, or that is not recorded."""
+def _led(events: Sequence[ArchivedEvent]) -> MemberChange | None:
+    """The term that had begun last; None: its leader had left, or that is not recorded."""
     left = set[str]()
     for event in events:  # the newest first
         change = event.record_as(MemberChange)
         if change.event == "leads":
-            return None if change.of in left else change.of
+            return None if change.of in left else change
         if change.event == "left":
             left.add(change.of)
     return None
@@ -175,12 +193,37 @@ def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     return progress_text(cordon) + away + note
 
 
+class LeaderThen(NamedTuple):
+    """Who led at a moment."""
+
+    led: MemberChange | None
+    """Its term, as it began; None: nobody led, or that is not recorded."""
+    text: str
+    events: EventsOfAll
+
+
+def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
+    """Who led at a moment, as far as that is recorded."""
+    events = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX)
+    led = _led(events.events)
+    if led is None:
+        return LeaderThen(None, "nobody led, as far as it is recorded", events)
+    before = f"; before it {led.before} did" if led.before else ""
+    since = f"since {clock(led.ts)} ({span(at_ms - led.ts)})"
+    return LeaderThen(led, f"{led.of} led, term {led.epoch}, {since}{before}", events)
+
+
 @group.command("leader")
-def brokers_leader(admin: AdminClient) -> Output:
+@at_option
+def brokers_leader(admin: AdminClient, at: int | None) -> Output:
     """Show the leader, the number of its term, which grows with each change, and since when.
 
     Status 1 if it does not answer: it is the one whose session is not known to be over yet.
     """
+    if at is not None:
+        led, text, events = leader_then(admin, at)
+        data = {} if led is None else {"brokerId": led.of, "term": led.epoch, "since": led.ts}
+        return Output(data, text, status=int(led is None), missing=events.missing)
     leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
     lines = [f"{leader.broker_id}  {leader.service_url}"]
     try:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from loadmanager.cli.admin.absences import missing_text, news
+from loadmanager.cli.admin.archives import at_option
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
 from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -18,6 +19,7 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.past_status import status_at
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import clock, span, time_of_day
@@ -69,11 +71,15 @@ def _cluster(admin: AdminClient) -> tuple[ClusterShown, Any]:
 
 
 @click.command(cls=AdminCommand)
-def status(admin: AdminClient) -> Output:
+@at_option
+def status(admin: AdminClient, at: int | None) -> Output:
     """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision.
 
-    Without a leader it says why nobody leads, and what each broker says of itself; status 1.
+    Without a leader it says why nobody leads, and what each broker says of itself; status 1. With
+    --at, what the brokers recorded of then.
     """
+    if at is not None:
+        return status_at(admin, at)
     try:
         cluster, raw = _cluster(admin)
         decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import click
 
 from loadmanager.broker.admin.documents import Partitions
 from loadmanager.cli.admin.absences import uncounted
-from loadmanager.cli.admin.archives import at_option, listed_at
+from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
 from loadmanager.cli.admin.asking import OWN, V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.terminal import Shown, table, word
@@ -138,11 +140,15 @@ def topics_unload(admin: AdminClient, topic: str) -> Output:
     metavar="N",
     help="backlogs of at least N messages",
 )
-def topics_backlogs(admin: AdminClient, limit: int, least: int) -> Output:
+@at_option
+def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) -> Output:
     """Show the topics with the most messages that a subscription has not acknowledged, of all
     brokers. SUBSCRIPTION is the one that most of them wait for; `topics stats` has all. Brokers
-    whose topics are not counted are named, with status 1.
+    whose topics are not counted are named, with status 1. With --at, what was recorded of then, as
+    averages of minutes, and of topics, not of subscriptions.
     """
+    if at is not None:
+        return _topics_at(admin, at, limit, lambda topic: _backlog_of(topic, least))
     answer, raw = admin.ask("GET", f"{OWN}/backlogs", None, BacklogsShown)
     greatest = [
         (broker, each)
@@ -174,11 +180,14 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int) -> Output:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
 )
-def topics_busiest(admin: AdminClient, limit: int) -> Output:
+@at_option
+def topics_busiest(admin: AdminClient, limit: int, at: int | None) -> Output:
     """Show the topics with most traffic of all brokers, in the last period over which it is
     averaged; `bundles list` has the bundles. Brokers whose topics are not counted are named, with
     status 1.
     """
+    if at is not None:
+        return _topics_at(admin, at, limit, _bytes_of)
     answer, raw = admin.ask("GET", f"{OWN}/busiest-topics", None, BusiestTopicsShown)
     busiest = [(broker, each) for broker, those in answer.brokers.items() for each in those]
     busiest.sort(key=lambda item: (-(item[1].bytes_in + item[1].bytes_out), item[1].topic))
@@ -208,6 +217,49 @@ def topics_busiest(admin: AdminClient, limit: int) -> Output:
     nothing = "no topic that was counted has traffic" if missing else "no topic has traffic"
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)
+
+
+def _topics_at(
+    admin: AdminClient, at_ms: int, limit: int, order: Callable[[Mapping[str, float]], float]
+) -> Output:
+    """The topics with the greatest figure of what was recorded at a moment, but for those whose
+    figure is 0.
+    """
+    past = loads_at(admin, at_ms, "topic_load")
+    say_down(admin, at_ms, past)
+    topics: list[dict[str, Any]] = [
+        {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
+        for loads in past.loads
+        for name in loads.figures
+    ]
+    topics = [each for each in topics if order(each) > 0]
+    topics.sort(key=lambda each: (-order(each), each["topic"]))
+    names = ("msg_rate_in", "msg_rate_out", "backlog_messages", "producers", "consumers")
+    rows = [
+        (
+            each["topic"],
+            *(each[name] for name in names[:2]),
+            _bytes_of(each) / 1024,
+            *(round(each[name]) for name in names[2:]),
+            each["broker"],
+        )
+        for each in topics[:limit]
+    ]
+    headers = (
+        *("topic", "msg in/s", "msg out/s", "KiB/s", "backlog"),
+        *("producers", "consumers", "broker"),
+    )
+    return listed_at(topics[:limit], headers, rows, past, "no such topic is recorded of then")
+
+
+def _bytes_of(topic: Mapping[str, float]) -> float:
+    return topic["msg_throughput_in"] + topic["msg_throughput_out"]
+
+
+def _backlog_of(topic: Mapping[str, float], least: int) -> float:
+    """0 for one that is smaller."""
+    messages = topic["backlog_messages"]
+    return messages if messages >= least else 0.0
 
 
 def unread_note(topics: Sequence[BusyTopic]) -> list[str]:

@@ -1,0 +1,83 @@
+"""The cluster at a glance, as it was at a moment: what the brokers' archives have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from loadmanager.cli.admin.archives import (
+    LoadsOfAll,
+    events_of,
+    figures,
+    incomplete,
+    loads_at,
+)
+from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.brokers import brokers_then, leader_then
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.past_decisions import decisions_of
+from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.terminal import Shown
+
+CYCLE_KINDS = ("decision.unload", "decision.skip")
+CYCLE_EVENTS = 200
+"""Records among which the last cycle before a moment is looked for."""
+NAMED_MAX = 5
+
+
+def status_at(admin: AdminClient, at_ms: int) -> Output:
+    """Who was missing, load, leader, limits and the last cycle."""
+    brokers, past = brokers_then(admin, at_ms)
+    if not brokers:
+        return Output(
+            [], ("nothing is recorded of then", past.notes), status=1, missing=past.missing
+        )
+    limits = loads_at(admin, at_ms, "throttle")
+    cycle = events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=CYCLE_EVENTS)
+    for event in cycle.events:
+        if event.last > at_ms:  # how often until then is not recorded
+            event.last, event.times = event.ts, 1
+    lines = [*_brokers(brokers), leader_then(admin, at_ms).text, *_limits(limits)]
+    decided = [each for each in decisions_of(cycle.events) if each.kind == "shed"][:1]
+    lines += [
+        f"last cycle before: {' '.join(line.strip() for line in lines_of(each)[:2])}"
+        for each in decided
+    ]
+    shown: tuple[Shown, ...] = (lines, past.notes, *incomplete(cycle.notes))
+    return Output(brokers, shown, missing=past.missing | limits.missing)
+
+
+def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:
+    gone = [each for each in brokers if each["gone"]]
+    yield from (f"{each['broker']} was not there: {each['gone']}" for each in gone[:NAMED_MAX])
+    if len(gone) > NAMED_MAX:
+        yield f"and {len(gone) - NAMED_MAX} more were not there"
+    live = [each for each in brokers if not each["gone"]]
+    loads = [each["usage"] for each in live]
+    load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
+    rate = sum(each["msg_rate_in"] for each in live)
+    size = sum(each["msg_throughput_in"] for each in live) / (1 << 20)
+    bundles = count_of(round(sum(each["bundles"] for each in live)), "bundle")
+    here = count_of(len(live), "broker")
+    yield f"{here}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    cordoned = [f"{each['broker']} was {each['cordon']}" for each in live if each["cordon"]]
+    if cordoned:
+        yield f"no new bundles: {'; '.join(cordoned[:NAMED_MAX])}"
+
+
+def _limits(past: LoadsOfAll) -> Iterator[str]:
+    """Those for which somebody waited, the longest first."""
+    waits = [
+        (figures(loads, name)["waited_ms"], name, loads.broker)
+        for loads in past.loads
+        for name in loads.figures
+    ]
+    held = sorted((each for each in waits if each[0] > 0), reverse=True)
+    if not held:
+        yield "no limit held anybody, as far as it is recorded"
+        return
+    names = ", ".join(f"{name} at {broker}" for _, name, broker in held[:NAMED_MAX])
+    waited_s = sum(waited for waited, _, _ in held) / 1000
+    limits = count_of(len(held), "limit")
+    yield f"{limits} held somebody, who waited {waited_s:,.0f} s in all: {names}"
