@@ -533,18 +533,31 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 async def test_a_story_names_who_ordered_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a bundle that an operator moved, and unloaded as pulsar-admin does."""
+    """Of a bundle that an operator moved, moved back by an undo, and unloaded as pulsar-admin
+    does.
+    """
     async with serving(values=in_folder(tmp_path)) as served:
         shell, who = Shell(served, capsys), "127.0.0.1 (no role: authentication is off)"
+        first, second = served.broker_id(0), served.broker_id(1)
         await served.own(BUNDLE, at=0)
-        await shell.run("bundles", "move", BUNDLE, "--to", served.broker_id(1), "--note", "look")
-        await served.ask("PUT", f"/admin/v2/namespaces/{BUNDLE}/unload", at=1)
+        await shell.run("bundles", "move", BUNDLE, "--to", second, "--note", "look")
+        assert (await shell.run("undo", "1-m1", "--yes"))[0] == 0
+        await eventually(
+            lambda: shell.json("moves", "list"),
+            lambda answer: [move["state"] for move in answer["moves"]] == ["done", "done"],
+        )
+        await served.ask("PUT", f"/admin/v2/namespaces/{BUNDLE}/unload", at=0)
         order = f"{who} unloaded the bundle {BUNDLE}"
-        await eventually(lambda: shell.run("history", BUNDLE), lambda answer: order in answer[1])
-        out = (await shell.run("history", BUNDLE))[1]
+        steps = [order, f"no longer served by {first}", f"no longer served by {second}"]
+        _, out, _ = await eventually(
+            lambda: shell.run("history", BUNDLE),
+            lambda answer: all(step in answer[1] for step in steps),
+        )
         assert "Operator: note look, ordered by 127.0.0.1" in out
         assert f'{who} ordered moves: bundle "{BUNDLE}", destination ' in out
-        assert f"by {served.broker_id(1)} (an operator's order, ordered by {who}, paused" in out
+        by = "an operator's order, ordered by 127.0.0.1"
+        assert f"no longer served by {second} ({by}, for {first}, paused" in out
+        assert f"no longer served by {first} ({by} (no role: authentication is off), paused" in out
         assert "/peers/" not in out
 
 

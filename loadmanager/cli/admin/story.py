@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any
 from urllib.parse import quote
@@ -36,7 +36,7 @@ from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, OwnershipStep
+from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
 from loadmanager.engine.ownership.states import OPERATORS_ORDER
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
@@ -53,6 +53,7 @@ ORDERED_MS = 10_000
 """A change is recorded when its request is answered: so long after what it had bundles do, at
 most, and by the clock of another broker.
 """
+MOVED = f"{Decision.kind}.move"
 BY_OPERATORS = (OPERATORS_ORDER, "admin")
 """Reasons of steps that an operator ordered; the second is that of earlier versions."""
 MEMBERS_MAX = 1_000
@@ -197,7 +198,7 @@ def _lines(
     decided = [event for event in events if event.kind.startswith("decision.")]
     decisions = decisions_of(decided, whole_after_ms)
     dated += [(decision.ts, lines_of(decision)) for decision in decisions]
-    orders = [it for it in events if it.kind == AuditedChange.kind and _change(it)]
+    orders = list(_orders(events))
     for event in events:
         if event.kind == OwnershipStep.kind and (text := _step(event, orders)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
@@ -208,15 +209,27 @@ def _lines(
     return [line for _, lines in dated for line in lines]
 
 
-def _step(event: ArchivedEvent, orders: Sequence[ArchivedEvent]) -> str:
-    """A step of a bundle; `orders`: the changes of the same story."""
+def _orders(events: Sequence[ArchivedEvent]) -> Iterator[tuple[int, str]]:
+    """When and by whom something was ordered: the changes, and the moves that say so, as those of
+    an undo do.
+    """
+    for event in events:
+        if event.kind == AuditedChange.kind and _change(event):
+            yield event.ts, _who(event.record_as(AuditedChange))
+    for event in events:
+        if event.kind == MOVED and (by := event.record_as(Decision).why.get("orderedBy")):
+            yield event.ts, by
+
+
+def _step(event: ArchivedEvent, orders: Sequence[tuple[int, str]]) -> str:
+    """A step of a bundle; `orders`: those of the same story."""
     step = event.record_as(OwnershipStep)
     reason = step.reason
     if reason in BY_OPERATORS:
-        after = [it for it in orders if -1000 <= it.ts - step.ts <= ORDERED_MS]
-        change = min(after, key=lambda it: abs(it.ts - step.ts), default=None)
-        by = "" if change is None else f", ordered by {_who(change.record_as(AuditedChange))}"
-        reason = OPERATORS_ORDER + by
+        after = [it for it in orders if -1000 <= it[0] - step.ts <= ORDERED_MS]
+        order = min(after, key=lambda it: (it[0] < step.ts, abs(it[0] - step.ts)), default=(0, ""))
+        by = order[1]
+        reason = f"{OPERATORS_ORDER}, ordered by {by}" if by else OPERATORS_ORDER
     if step.after == "Owned" and step.before != "Owned":
         return f"{step.bundle} is served by {step.broker} ({reason})"
     if step.after == "Free" and step.before != "Assigning":
