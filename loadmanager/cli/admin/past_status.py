@@ -73,11 +73,11 @@ def _limits(past: LoadsOfAll) -> Iterator[str]:
         for loads in past.loads
         for name in loads.figures
     ]
-    held = sorted((each for each in waits if each[0] > 0), reverse=True)
-    if not held:
+    longest = sorted((each for each in waits if each[0] > 0), reverse=True)
+    if not longest:
         yield "no limit held anybody, as far as it is recorded"
         return
-    names = ", ".join(f"{name} at {broker}" for _, name, broker in held[:NAMED_MAX])
-    waited_s = sum(waited for waited, _, _ in held) / 1000
-    limits = count_of(len(held), "limit")
+    names = ", ".join(f"{name} at {broker}" for _, name, broker in longest[:NAMED_MAX])
+    waited_s = sum(waited for waited, _, _ in longest) / 1000
+    limits = count_of(len(longest), "limit")
     yield f"{limits} held somebody, who waited {waited_s:,.0f} s in all: {names}"
