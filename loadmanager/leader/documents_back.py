@@ -64,14 +64,14 @@ class DocumentsBack:
             elif path.startswith(f"{paths.WISHES}/"):
                 self._check_wish(draft, path, then)
         except (BadInputError, CorruptDataError) as error:
-            draft.refuse(id_, change.what, path, str(error))
+            draft.refuse(id_, str(change), path, str(error))
             if isinstance(error, CannotUndoError) and error.changed:
                 draft.changed.append(change)
             return
         draft.documents[path] = then
         before = "{}" if change.before is None and then is not None else change.before
         draft.steps.append(
-            UndoStep(id=id_, what=change.what, of=path, now=change.after, then=before)
+            UndoStep(id=id_, what=str(change), of=path, now=change.after, then=before)
         )
 
     async def _check_unused(self, draft: Draft, group: str) -> None:

@@ -85,9 +85,9 @@ class MovesBack:
                 raise CannotUndoError(self.why_not(change))
             else:
                 return
-            yield from ((id_, change.what, move) for move in _made(moves))
+            yield from ((id_, str(change), move) for move in _made(moves))
         except (CannotUndoError, NotFoundError) as error:
-            draft.refuse(id_, change.what, None, str(error))
+            draft.refuse(id_, str(change), None, str(error))
 
     def _moves_named(self, ids: Sequence[str], earlier: EarlierMoves) -> list[Move]:
         queue = self.plans.moves.queue
