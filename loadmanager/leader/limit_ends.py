@@ -63,7 +63,7 @@ class TermLimitEnds:
             if lifted:
                 limit = "/".join(end.path)
                 self.own_changes.made(
-                    f"ends {limit}, which was set for a time",
+                    f"ends {limit} of {_whose(end.of)}, which was set for a time",
                     end.of,
                     before={limit: end.after},
                     after={limit: end.before},
@@ -89,3 +89,9 @@ class TermLimitEnds:
             return []
         value = write_object(with_field(document, end.path, end.before))
         return [Put(end.of, value, node.version)]
+
+
+def _whose(path: str) -> str:
+    """The topic or the namespace of a document of policies."""
+    topic = paths.topic_of_policies(path)
+    return path.removeprefix(f"{paths.POLICIES}/") if topic is None else str(topic)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
+
+from loadmanager.kit.metadata import paths
 
 VALUES_MAX = 200
 """Characters of values that a line shows."""
 _PREFIXES = ("/admin/v2/", "/admin/v3/", "/loadmanager/v1/")
-_LIMIT_ENDS = "/loadmanager/wishes/limit-ends/"
 _LOCAL_POLICIES = "/admin/local-policies/"
 _CLIENTS = {"SUBSCRIBE": "opened {} to read it", "PRODUCER": "opened {} to publish to it"}
 _PLACE = r"([^/]+/[^/]+)"
@@ -41,10 +43,6 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("DELETE", rf"{_TOPIC}/([^/]+)(?:/.*)?", "removed {2} of {0}://{1}"),
     ("POST", r"brokers/configuration/([^/]+)/(.*)", "set {} to {}"),
     ("DELETE", r"brokers/configuration/([^/]+)", "gave {} back to broker.conf"),
-    ("PUT", r"cordons/(.+)", "cordoned {}"),
-    ("DELETE", r"cordons/(.+)", "uncordoned {}"),
-    ("PUT", r"pins/(.+)", "pinned {}"),
-    ("DELETE", r"pins/(.+)", "unpinned {}"),
     ("PUT", r"moves/pause", "paused the moves"),
     ("DELETE", r"moves/pause", "let the moves go on"),
     ("POST", r"moves", "ordered moves"),
@@ -56,8 +54,6 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"plans/([^/]+)/execute", "carried out the plan {}"),
     ("POST", r"undo", "undid changes"),
 )
-_SAID = frozenset({"cordons", "brokers"})
-"""What is said of these needs no values."""
 
 
 def in_words(what: str, path: str | None, before: str | None, after: str | None) -> str:
@@ -66,12 +62,15 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if method in _CLIENTS:
         return _CLIENTS[method].format(target)
     path = path or ""
+    if wish := _wish(path, before, after):
+        return wish
     done = _done(method, target)
-    if path.startswith(_LIMIT_ENDS):
-        return f"{done}: its end"
+    if path.startswith(f"{paths.LIMIT_ENDS}/"):
+        until = _time(after, "untilMs")
+        return f"{done}: it ends at {until}" if until else f"{done}: its end is no longer set"
     if path.startswith(_LOCAL_POLICIES):
         return f"{done}: its bundles"
-    if _kind(target) in _SAID:
+    if _without_prefix(target).startswith("brokers/"):  # the value is said
         return done
     values = ", ".join(_values(before, after))
     if len(values) > VALUES_MAX:
@@ -79,8 +78,36 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     return f"{done}: {values}" if values else done
 
 
-def _kind(target: str) -> str:
-    return _without_prefix(target).partition("/")[0]
+def _wish(path: str, before: str | None, after: str | None) -> str:
+    """What became of a pin or a cordon; empty: it is another document."""
+    of = paths.decode(paths.last(path))
+    if path.startswith(f"{paths.PINS}/"):
+        if after is None:
+            return f"unpinned {of}"
+        pin = _leaves(after) or {}
+        broker = json.loads(pin.get("broker", '""'))
+        to = f" to {broker}" if broker else ""
+        until = f" until {time}" if (time := _time(after, "untilMs")) else ""
+        return f"pinned {of}{to}{until}"
+    if path.startswith(f"{paths.CORDONS}/"):
+        if after is None:
+            return f"uncordoned {of}"
+        drains = (_leaves(after) or {}).get("drain")
+        if drains == "true":
+            return f"cordoned {of}, to be drained"
+        if before is None:
+            return f"cordoned {of}"
+        return f"changed the cordon of {of}" + (": no drain" if drains else "")
+    return ""
+
+
+def _time(text: str | None, name: str) -> str:
+    """A time of a document; empty if it has none."""
+    try:
+        moment = datetime.fromtimestamp(float((_leaves(text) or {})[name]) / 1000, UTC)
+    except (KeyError, ValueError, OverflowError, OSError):
+        return ""
+    return f"{moment:%Y-%m-%d %H:%M:%SZ}"
 
 
 def _without_prefix(target: str) -> str:

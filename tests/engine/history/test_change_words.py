@@ -26,8 +26,8 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "POST /admin/v2/namespaces/shop/orders/publishRate?forSeconds=60",
             "/loadmanager/wishes/limit-ends/x",
             None,
-            '{"untilMs":1}',
-            "set publishRate of shop/orders: its end",
+            '{"untilMs":1700000000000}',
+            "set publishRate of shop/orders: it ends at 2023-11-14 22:13:20Z",
         ),
         (
             "DELETE /admin/v2/persistent/shop/orders/a%20b/dispatchRate",
@@ -64,6 +64,27 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             None,
             '{"sinceMs":1}',
             "cordoned b1:8080",
+        ),
+        (
+            "PUT /loadmanager/v1/cordons/b1:8080",
+            "/loadmanager/wishes/cordons/b1%3A8080",
+            "{}",
+            '{"drain":true}',
+            "cordoned b1:8080, to be drained",
+        ),
+        (
+            "POST /loadmanager/v1/moves",
+            "/loadmanager/wishes/pins/shop%2Forders%2F0x00000000_0x80000000",
+            None,
+            '{"broker":"b2:8080","untilMs":1700000000000,"note":"","by":"me"}',
+            "pinned shop/orders/0x00000000_0x80000000 to b2:8080 until 2023-11-14 22:13:20Z",
+        ),
+        (
+            "DELETE /x",
+            "/loadmanager/wishes/pins/shop%2Forders%2F0x00000000_0x80000000",
+            "{}",
+            None,
+            "unpinned shop/orders/0x00000000_0x80000000",
         ),
         (
             "PUT /admin/v2/namespaces/shop/orders/0x00000000_0x80000000/unload",
