@@ -14,7 +14,6 @@ from itertools import count
 
 import msgspec
 
-from loadmanager.engine.history.change_words import in_words
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written, change_id
 from loadmanager.kit.clock import Clock
@@ -36,6 +35,7 @@ from loadmanager.kit.metadata.store import (
 )
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.telemetry import Sample, counter
+from loadmanager.leader.change_words import in_words
 
 CHANGES_MAX = 1_000
 """The last changes of this broker that are kept in memory."""

@@ -164,7 +164,10 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) 
         )
         for broker, each in greatest[:limit]
     ]
-    headers = ("topic", "subscription", "messages", "msg in/s", "msg out/s", "consumers", "broker")
+    headers = (
+        *("topic", "subscription", "messages"),
+        *("topic in/s", "topic out/s", "topic's consumers", "broker"),
+    )
     notes = [f"and {len(greatest) - limit} more"] if len(greatest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import click
@@ -133,11 +133,11 @@ def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], Kn
     """The ids of the moves that were made since then, the newest first, from the archives and, of
     those that wait for their clients, from the leader; and what is missing.
     """
-    ended: dict[str, int] = {}
+    made: dict[str, _Made] = {}
     answer = admin.get(f"{MOVES}?limit={ENDED_MAX}", MovesShown)
     for move in answer.moves:
         if move.state is MoveState.DONE and move.ended_at is not None:
-            ended[move.id] = move.ended_at
+            made[move.id] = _Made(move.ended_at, move.bundle, move.source, move.destination)
     past_changes = KnownChanges([], [], {})
     if has_archives(admin):
         past = events_of(admin, ("decision.move",), since_ms=since_ms, limit=ENDED_MAX)
@@ -145,18 +145,44 @@ def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], Kn
         for event in past.events:
             record = event.record_as(Decision)
             if record.state == MoveState.DONE.value and record.move:
-                ended.setdefault(record.move, event.ts)
+                between = record.source, record.destination
+                made.setdefault(record.move, _Made(event.ts, record.bundle, *between))
+    later = {it: move for it, move in made.items() if move.ended >= since_ms}
+    if not later:
+        raise OperationalError("no move since then is known: nothing to undo")
+    back = _back_again(later.values())
     ids = sorted(
-        (it for it, at_ms in ended.items() if at_ms >= since_ms), key=lambda it: -ended[it]
+        (it for it, move in later.items() if move.bundle not in back),
+        key=lambda it: -later[it].ended,
     )
     if not ids:
-        raise OperationalError("no move since then is known: nothing to undo")
+        raise OperationalError(
+            f"what was moved since then is back where it was, {count_of(len(back), 'bundle')}: "
+            "nothing to undo"
+        )
     if len(ids) > IDS_MAX:
         raise OperationalError(
             f"there are {len(ids)} moves since then, and {IDS_MAX} are undone at once: a later "
             "--since says which"
         )
     return tuple(ids), past_changes
+
+
+class _Made(NamedTuple):
+    """A move that was made."""
+
+    ended: int
+    bundle: str | None
+    source: str | None
+    destination: str | None
+
+
+def _back_again(moves: Iterable[_Made]) -> set[str | None]:
+    """The bundles that the last of their moves brought to where the first one took them from."""
+    of: dict[str | None, list[_Made]] = {}
+    for move in sorted(moves, key=lambda move: move.ended):
+        of.setdefault(move.bundle, []).append(move)
+    return {bundle for bundle, made in of.items() if made[0].source == made[-1].destination}
 
 
 def _without_id(changes: Sequence[ChangeShown]) -> list[Shown]:

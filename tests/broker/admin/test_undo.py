@@ -349,6 +349,10 @@ async def test_moves_only(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, "1 move queued" in text) == (0, True), text
         await moved_to(served, FIRST, 0)
         assert await rate(served) == 10
+        back = "back where it was, 1 bundle: nothing to undo"
+        await eventually(
+            lambda: at_a_terminal(served, capsys, *words), lambda answer: back in answer[1]
+        )
         assert (await at_a_terminal(served, capsys, "--moves", "1-m1"))[0] == 2
 
 

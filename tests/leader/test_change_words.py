@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.engine.history.change_words import VALUES_MAX, in_words
+from loadmanager.leader.change_words import VALUES_MAX, in_words
 
 POLICIES = "/admin/policies/shop/orders"
 RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
