@@ -91,7 +91,7 @@ class TermGoals:
         if made.reached and not made.moves and (why := await self.planning.not_reported(goal)):
             raise ConflictError(f"{why}; try again in a moment")
         if not made.moves and made.ends == LIMITS:
-            raise BadInputError("its limits allow no move at all: the first one would pass a limit")
+            raise BadInputError("its limits allow no move at all: each that helps would pass one")
         self._number += 1
         order = GoalOrder(
             id=f"{self.moves.term.epoch}-g{self._number}",

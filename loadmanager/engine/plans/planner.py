@@ -55,6 +55,10 @@ DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
+DEARNESS = (128.0, 32.0, 8.0, 2.0, 1.0)
+"""How many times its price a move has to gain, in one round after the other: what evens out most
+for what it costs clients moves first.
+"""
 NO_GAIN = 1e-12
 SWAPS_MAX = 200
 """Looks for two bundles that could change places, in one plan."""
@@ -130,8 +134,9 @@ def planning(
     leaving: Mapping[str, str] | None = None,
     patient: bool = False,
 ) -> Pieces[GoalPlan]:
-    """The fewest moves that the search finds towards a goal; the times of the limits do not count.
-    It yields after every few milliseconds of work.
+    """The moves that the search finds towards a goal, as few as it finds of those that cost clients
+    little for what they even out; the times of the limits do not count. It yields after every few
+    milliseconds of work.
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
     report may still have it. `patient`: what bars moves for a while only does not count. Raises
@@ -194,6 +199,8 @@ class _Planning:
         self._curve = [Point(0, 0.0, 0.0, float(cluster.usage.std()), cluster.farthest)]
         self._owners = owners
         self._swaps = 0
+        self._passed_over = False
+        """Whether a move was passed over because of a limit."""
         self._not_spare: int | None = None
         """The broker that could not be lost when that was last asked."""
 
@@ -213,29 +220,57 @@ class _Planning:
         for stage in self._stages():
             search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
             moving = Moving(self._snapshot, self._cluster, search)
-            while moves := (yield from self._next(moving, stage)):
-                if not self._fit(search, moves):
-                    return LIMITS
-                for move in moves:
-                    self._make(moving, move)
-                if not stage.must and (yield from self._reached()):
-                    return REACHED
+            for dearness in DEARNESS[-1:] if stage.must else DEARNESS:
+                search.at_prices(dearness)
+                swaps = stage.swaps and dearness == DEARNESS[-1]
+                ends = yield from self._round(moving, must=stage.must, swaps=swaps)
+                if ends is not None:
+                    return ends
             yield
         if (yield from self._reached()):
             return REACHED
+        if self._passed_over:
+            return LIMITS
         if isinstance(self._goal, Emptied):
             left = len(self._owners.bundles[self._cluster.row(self._goal.broker)])
             return Reason("NothingHelps", f"{left} bundles may not leave, or no other has room")
         return NOTHING_HELPS
 
-    def _next(self, moving: Moving, stage: _Stage) -> Pieces[tuple[BestMove, ...]]:
+    def _round(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[Reason | None]:
+        """Make the moves of a stage at the same prices; returns why there are no more at all."""
+        while moves := (yield from self._next(moving, must=must, swaps=swaps)):
+            costs = [self._cost_of(moving.search, move) for move in moves]
+            if not self._fit(costs):
+                if len(self._moves) + len(moves) > self._limits.moves:
+                    return LIMITS
+                self._pass_over(moving.search, moves)
+                continue
+            for move in moves:
+                self._make(moving, move)
+            if not must and (yield from self._reached()):
+                return REACHED
+        return None
+
+    def _pass_over(self, search: MoveSearch, moves: Sequence[BestMove]) -> None:
+        """A move would pass a limit: its broker keeps each bundle that would. After a swap that
+        would, none is looked for any more.
+        """
+        self._passed_over = True
+        if len(moves) > 1:
+            self._swaps = SWAPS_MAX
+            return
+        (move,) = moves
+        broker = self._cluster.names[move.source]
+        search.leave_out(move.source, lambda bundle: not self._fit([self._cost(bundle, broker)]))
+
+    def _next(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[tuple[BestMove, ...]]:
         """The next move that policies allow; where none helps, two bundles that change places."""
         yield
         spread_out = partial(self._spread_out, moving.search)
-        move = moving.at_any_price(spread_out) if stage.must else moving.worth_it()
+        move = moving.at_any_price(spread_out) if must else moving.worth_it()
         if move is not None:
             return (move,)
-        if not stage.swaps or self._swaps >= SWAPS_MAX:
+        if not swaps or self._swaps >= SWAPS_MAX:
             return ()
         self._swaps += 1
         return (yield from best_swap(self._snapshot, self._cluster, moving.search)) or ()
@@ -258,12 +293,14 @@ class _Planning:
         clients, _ = clients_and_topics(self._snapshot.reports[source].last_stats, [bundle])
         return self._snapshot.averages.quick_of(bundle), float(clients[0])
 
-    def _fit(self, search: MoveSearch, moves: Sequence[BestMove]) -> bool:
-        """Whether all limits hold after these moves."""
-        costs = [self._cost(search.bundle(m), self._cluster.names[m.source]) for m in moves]
+    def _cost_of(self, search: MoveSearch, move: BestMove) -> tuple[float, float]:
+        return self._cost(search.bundle(move), self._cluster.names[move.source])
+
+    def _fit(self, costs: Sequence[tuple[float, float]]) -> bool:
+        """Whether all limits hold after moves with these costs."""
         traffic, clients = (sum(each) for each in zip(*costs, strict=True))
         last, limits = self._curve[-1], self._limits
-        fits = len(self._moves) + len(moves) <= limits.moves
+        fits = len(self._moves) + len(costs) <= limits.moves
         fits = fits and (limits.traffic is None or last.traffic + traffic <= limits.traffic)
         return fits and (limits.clients is None or last.clients + clients <= limits.clients)
 

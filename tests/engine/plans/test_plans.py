@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -49,12 +50,22 @@ def loads_of(seed: int) -> Loads:
     return loads
 
 
-def snapshot_of(loads: Loads, *, network: float = 0.0, **changes: object) -> ClusterSnapshot:
-    """The cluster as its brokers report it; `network`: how full the NIC is beside the CPU."""
+def snapshot_of(
+    loads: Loads,
+    *,
+    network: float = 0.0,
+    clients: Mapping[str, int] | None = None,
+    **changes: object,
+) -> ClusterSnapshot:
+    """The cluster as its brokers report it; `network`: how full the NIC is beside the CPU;
+    `clients`: those of bundles that do not have 2.
+    """
     reports = {}
     for name, bundles in loads.items():
         stats = {
-            bundle: NamespaceBundleStats(msg_throughput_in=1e8 * load, consumer_count=2)
+            bundle: NamespaceBundleStats(
+                msg_throughput_in=1e8 * load, consumer_count=(clients or {}).get(bundle, 2)
+            )
             for bundle, load in bundles.items()
         }
         used = 100 * sum(bundles.values())
@@ -83,6 +94,55 @@ def test_brokers_are_made_even(seed: int) -> None:
     assert [point.moves for point in made.curve] == list(range(len(made.moves) + 1))
     spreads = [point.spread for point in made.curve]
     assert spreads == sorted(spreads, reverse=True)
+
+
+FEW, MANY = (
+    [f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(first, first + 10)] for first in (0, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "moved", "ends"),
+    [
+        (PlanLimits(), 6, "Reached"),
+        (PlanLimits(clients=50), 6, "Reached"),
+        (PlanLimits(clients=4), 4, "Limits"),
+        (PlanLimits(moves=3), 3, "Limits"),
+    ],
+)
+def test_what_disturbs_few_clients_moves_first(limits: PlanLimits, moved: int, ends: str) -> None:
+    """Though it evens out a little less than what a thousand clients use; a move that would pass a
+    limit is passed over, and does not end the plan.
+    """
+    others = {
+        f"b{number}:8080": {
+            f"t/n/0x{at:08x}_0x{at + 1:08x}": 0.03 for at in range(20 * number, 20 * number + 10)
+        }
+        for number in (1, 2)
+    }
+    loads = {"b0:8080": dict.fromkeys(FEW, 0.030) | dict.fromkeys(MANY, 0.034), **others}
+    clients = dict.fromkeys(FEW, 1) | dict.fromkeys(MANY, 1_000)
+    made = plan(snapshot_of(loads, clients=clients), SETTINGS, Even(5), limits)
+    assert {move.bundle for move in made.moves} <= set(FEW)
+    assert (len(made.moves), made.curve[-1].clients, made.ends.code) == (moved, moved, ends)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_for_half_the_clients(seed: int) -> None:
+    """Within a limit of half the clients of an unlimited plan there is a plan, too, or it says that
+    a limit ends it; none passes a limit.
+    """
+    loads, rng = loads_of(seed), random.Random(seed)
+    clients = {
+        bundle: int(rng.lognormvariate(2, 1.5)) for bundles in loads.values() for bundle in bundles
+    }
+    snapshot = snapshot_of(loads, clients=clients)
+    free = plan(snapshot, SETTINGS, Even(6))
+    half = PlanLimits(clients=free.curve[-1].clients / 2)
+    made = plan(snapshot, SETTINGS, Even(6), half)
+    assert made.curve[-1].clients <= (half.clients or 0)
+    assert made.moves or not free.moves
+    assert made.ends.code in ("Reached", "Limits")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

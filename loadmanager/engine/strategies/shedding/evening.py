@@ -91,6 +91,9 @@ class ModelledBrokers:
     still have it. `far`: brokers that are brought near the mean since earlier cycles.
     """
 
+    dearness = 1.0
+    """How many times its price a move has to gain."""
+
     def __init__(
         self,
         snapshot: ClusterSnapshot,
@@ -255,9 +258,9 @@ class ModelledBrokers:
         self.intake[destination] += more.max(initial=0)
 
     def cheaper(self, source: int, takers: Sequence[int]) -> Array:
-        """The part of its price that a move costs to each of these brokers: `[broker, 1]`."""
+        """What the price of a move to each of these brokers is multiplied with: `[broker, 1]`."""
         far = self.far[takers] | self.far[source]
-        return np.where(far, OF_FAR, 1.0)[:, None]
+        return np.where(far, OF_FAR * self.dearness, self.dearness)[:, None]
 
     def brings(self, taker: int, work: Array) -> Array:
         """The usage that each of these bundles adds to a broker: `[bundle]`."""
@@ -515,6 +518,18 @@ class MoveSearch:
         """The bundle may not go there."""
         self.refused.add((move.destination, self.bundle(move)))
         del self._best[move.source][move.destination]
+
+    def at_prices(self, dearness: float) -> None:
+        """Look anew, for moves that gain so many times their price."""
+        self._cluster.dearness = dearness
+        self._best.clear()
+
+    def leave_out(self, source: int, stays: Callable[[str], bool]) -> None:
+        """Bundles of a broker are not to move."""
+        offer = self.offered(source)
+        rows = [row for row, name in enumerate(offer.names) if stays(name)]
+        offer.without(np.array(rows, np.int64))
+        self._best.pop(source, None)
 
     def make(self, move: BestMove, at: Rows) -> list[str]:
         """These bundles of the source move; returns their names."""
