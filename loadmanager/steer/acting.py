@@ -280,8 +280,14 @@ class Acting:
             self.moves.term.clock.now_ms(),
             self.rules(),
             may_leave=self.moves.cluster.wishes.cordons.keys(),
+            of_bundle=self._seen,
         ):
             self._opened()
+
+    def _seen(self, bundle: str, broker: str) -> LoadSeen | None:
+        report = self.picture.reports.get(broker)
+        stats = None if report is None else report.last_stats.get(bundle)
+        return None if stats is None else LoadSeen(stats.rate, stats.msg_rate_in)
 
     def _opened(self) -> None:
         why = self.hold.stopped() or Reason("CircuitBreaker")

@@ -1,15 +1,17 @@
 """The circuit breaker: it stops a daemon's moves when they do harm, or do not help.
 
 A move is judged by what it could change: by the figures of the two brokers between which it went,
-beside the other moves there, and beside what the clients did meanwhile everywhere else. A broker
-that joins or leaves changes neither. When one leaves, moves wait until all is steady: that is an
-ordinary restart, say, and no alarm. Nor is a move that failed because one of its brokers left.
+beside the other moves there, and beside what the clients did meanwhile everywhere else; and by
+those of its bundle, where they are known: clients of other bundles that stop are their own affair.
+A broker that joins or leaves changes neither. When one leaves, moves wait until all is steady: that
+is an ordinary restart, say, and no alarm. Nor is a move that failed because one of its brokers
+left, nor that the clients of all brokers send far less.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,6 +22,8 @@ WORSE = 1.1
 EXPECTATIONS_MAX = 100
 NAMED_MAX = 5
 """Brokers that a reason names."""
+DISAPPEARED = "disappeared"
+"""How the reason of brokers that left ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,14 @@ class Expectation:
         return LoadSeen(max(rate, 0.0), max(published, 0.0))
 
 
+BundleSeen = Callable[[str, str], LoadSeen | None]
+"""The load of a bundle at a broker; None: it is not known."""
+
+
+def _unknown(_bundle: str, _broker: str) -> LoadSeen | None:
+    return None
+
+
 def spread(loads: Mapping[str, float]) -> float:
     """The standard deviation of the brokers' loads."""
     if not loads:
@@ -83,7 +95,9 @@ class Breaker:
         self.why = ""
         """Why it opened last."""
         self.waits = False
-        """Whether it opened last because brokers disappeared: nothing is wrong with the moves."""
+        """Whether nothing is wrong with the moves: it opened last because brokers disappeared, or
+        because the clients of all brokers went away.
+        """
         self._until_ms = 0.0
         self._failed: list[frozenset[str]] = []
         """The brokers of each move that failed since the last one that did not."""
@@ -96,7 +110,7 @@ class Breaker:
         """Bundle → its move, of those that began since the cluster was read."""
         self._brokers: frozenset[str] = frozenset()
         self.opened = 0
-        """How often it has opened; not because brokers disappeared."""
+        """How often it has opened; not those times when nothing was wrong with the moves."""
 
     def reason(self, now_ms: int) -> Reason | None:
         """Why nothing is moved; None while it is closed."""
@@ -104,8 +118,12 @@ class Breaker:
             return None
         minutes, seconds = divmod(math.ceil(self._until_ms / 1000), 60)
         until = f"{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} UTC"
-        code = "BrokersLeft" if self.waits else "CircuitBreaker"
-        return Reason(code, f"{self.why}; moves go on at {until}")
+        text = f"{self.why}; moves go on at {until}"
+        if not self.waits:
+            return Reason("CircuitBreaker", text)
+        if self.why.endswith(DISAPPEARED):
+            return Reason("BrokersLeft", text)
+        return Reason("TrafficDip", text)
 
     def recall(
         self, why: str, until_ms: float, now_ms: int, rules: BreakerRules, *, waits: bool = False
@@ -189,9 +207,10 @@ class Breaker:
         rules: BreakerRules,
         *,
         may_leave: Set[str] = frozenset(),
+        of_bundle: BundleSeen = _unknown,
     ) -> bool:
         """The cluster was read: the load of each live broker. `may_leave`: brokers whose end
-        somebody has announced.
+        somebody has announced. `of_bundle`: tells the load of bundles.
 
         Returns whether the breaker opened, or is open for another reason: failures that opened it
         are explained by brokers that have disappeared since.
@@ -207,17 +226,18 @@ class Breaker:
         if gone:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
             open_ms = min(rules.open_ms, rules.steady_ms)
-            return self._open(f"{names} disappeared", now_ms, open_ms, waits=True)
+            return self._open(f"{names} {DISAPPEARED}", now_ms, open_ms, waits=True)
         due = [expected for expected in self._expected if expected.check_ms <= now_ms]
         self._expected = [expected for expected in self._expected if expected.check_ms > now_ms]
         for expected in due:
-            why = _harm(expected, brokers, rules)
+            why = _harm(expected, brokers, rules, of_bundle)
             if why is not None:
                 return self._open(why, now_ms, rules.open_ms)
         for expected in due:
             why = _quiet(expected, brokers, rules)
             if why is not None:
-                return self._open(why, now_ms, min(rules.open_ms, rules.steady_ms))
+                open_ms = min(rules.open_ms, rules.steady_ms)
+                return self._open(why, now_ms, open_ms, waits=True)
         return False
 
     def _open(self, why: str, now_ms: int, open_ms: float, *, waits: bool = False) -> bool:
@@ -238,7 +258,12 @@ def _without(moves: Mapping[str, Expectation], move: str) -> dict[str, Expectati
     return {bundle: each for bundle, each in moves.items() if bundle != move}
 
 
-def _harm(expected: Expectation, now: Mapping[str, LoadSeen], rules: BreakerRules) -> str | None:
+def _harm(
+    expected: Expectation,
+    now: Mapping[str, LoadSeen],
+    rules: BreakerRules,
+    of_bundle: BundleSeen,
+) -> str | None:
     """What a move did, if it is to blame; None if one of its brokers is gone, too."""
     pair = expected.source, expected.destination
     if not all(broker in now and broker in expected.brokers for broker in pair):
@@ -247,13 +272,24 @@ def _harm(expected: Expectation, now: Mapping[str, LoadSeen], rules: BreakerRule
     elsewhere = _elsewhere(expected, now)
     left, left_elsewhere = _left(expected, now, pair), _left(expected, now, elsewhere)
     usual = min(left_elsewhere, 1.0) if elsewhere else 0.0  # nobody to compare with
-    if left < least * usual and usual >= least:
+    its = of_bundle(expected.move, expected.destination)
+    goes_on = its is not None and _part(its, expected.bundle) >= least * usual
+    if left < least * usual and usual >= least and not goes_on:
         return (
             f"after move {expected.move} {expected.source} and {expected.destination} get "
             f"{left:.0%} of the messages/s that they got before, the other brokers "
             f"{left_elsewhere:.0%}"
         )
     return _wider(expected, now)
+
+
+def _part(now: LoadSeen, before: LoadSeen) -> float:
+    """The part of what was published to a bundle that still is; of all its messages if nothing was;
+    1 if it had none.
+    """
+    if before.published > 0:
+        return now.published / before.published
+    return now.rate / before.rate if before.rate > 0 else 1.0
 
 
 def _wider(expected: Expectation, now: Mapping[str, LoadSeen]) -> str | None:

@@ -128,7 +128,41 @@ def test_clients_that_go_away_stop_moves_for_a_while() -> None:
     assert judged(breaker, loads(a=300, b=200, c=250, d=250))
     assert "the cluster gets 500 messages/s, 1000 before" in str(breaker.reason(101))
     assert "need not be the cause" in str(breaker.reason(101))
+    assert str(breaker.reason(101)).startswith("TrafficDip: ")
+    assert breaker.opened == 0  # nobody is paged
     assert breaker.reason(400) is None
+
+
+@pytest.mark.parametrize(
+    ("its", "opens"),
+    [
+        (LoadSeen(50, 25), False),
+        (LoadSeen(35, 17.5), False),  # 70 % of it
+        (LoadSeen(34, 17), True),
+        (LoadSeen(0, 0), True),
+        (None, True),
+    ],
+)
+def test_other_clients_of_the_two_brokers(its: LoadSeen | None, *, opens: bool) -> None:
+    """A tenant of the source stops by itself: the move is not to blame while its own bundle goes on
+    as before.
+    """
+    breaker = Breaker()
+    breaker.expect(expect())
+    assert not breaker.look(BEFORE, 99, RULES)
+    stopped = AFTER | loads(a=300, b=300)
+    seen = {("m", "b"): its}
+    assert breaker.look(stopped, 100, RULES, of_bundle=lambda *of: seen[of]) is opens
+
+
+def test_a_bundle_whose_clients_only_read() -> None:
+    """All of its messages count, then."""
+    for rate, opens in ((50.0, False), (10.0, True)):
+        breaker, now = Breaker(), LoadSeen(rate, 0)
+        breaker.expect(Expectation("m", "a", "b", LoadSeen(50, 0), 100, BEFORE))
+        assert not breaker.look(BEFORE, 99, RULES)
+        stopped = AFTER | loads(a=300, b=300)
+        assert breaker.look(stopped, 100, RULES, of_bundle=lambda *_, its=now: its) is opens
 
 
 def test_a_difference_may_grow_when_nothing_else_was_promised() -> None:
