@@ -1,5 +1,5 @@
-# `make run` and `make test` work on a machine that has only python3 (3.11 or newer), make and the
-# package registries.
+# `make run` and `make test` work on a machine that has only python3 (3.11 or newer; on Debian with
+# python3-venv), make and the package registries.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
