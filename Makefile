@@ -84,8 +84,8 @@ $(RUN) $(ANALYSIS) $(ALL): export PYTHONWARNINGS := ignore
 # The sizes are those of the versions in constraints.txt. What is imported is compiled then: that is
 # less than there is.
 $(RUN): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ || echo "Installing what a run needs: 40 MB of packages, 5 to 20 MB of the registry's" \
-		"pages, 0.2 GB in $(VENV)."
+	@test -e $@ || echo "Installing what a run needs: 40 MB of packages, 5 to 20 MB of the" \
+		"registry's pages, 0.2 GB in $(VENV)."
 	$(PIP) --no-compile pip --editable '.[demo]'
 	@touch $@
 
