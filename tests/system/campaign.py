@@ -27,6 +27,8 @@ SUBSCRIPTION = "campaign"
 WINDOW_S = 2.0
 """How long after a move its topics are watched."""
 SPAWN = multiprocessing.get_context("spawn")
+LAST_S = 120.0
+"""The last messages come within this time: clients try again after pauses of up to a minute."""
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 Receipts = dict[str, list[tuple[int, float]]]
 """Topic → number and time of each receipt, in order of arrival."""
@@ -97,8 +99,10 @@ def produce(url: str, topics: Sequence[str], rate: float, ready: Any, stop: Any,
     user.close()
 
 
-def consume(url: str, topics: Sequence[str], ready: Any, stop: Any, out: Any) -> None:
-    """A process: receive and acknowledge on all topics until `stop`."""
+def consume(url: str, topics: Sequence[str], ready: Any, wanted: Any, out: Any) -> None:
+    """A process: receive and acknowledge on all topics, until there are all that are wanted at the
+    end. A client whose broker was killed may be at its longest pause between two tries.
+    """
     user = pulsar.Client(
         url, logger=QUIET, operation_timeout_seconds=60, message_listener_threads=2
     )
@@ -123,10 +127,13 @@ def consume(url: str, topics: Sequence[str], ready: Any, stop: Any, out: Any) ->
             message_listener=listener(topic),
         )
     ready.set()
-    count = -1
-    while not (stop.is_set() and count == sum(len(got.seen) for got in received.values())):
-        count = sum(len(got.seen) for got in received.values())
-        time.sleep(2.0)  # it ends when nothing came for so long
+    numbers: dict[str, set[int]] = wanted.get()
+    deadline_s = time.monotonic() + LAST_S
+    while time.monotonic() < deadline_s and any(
+        not numbers[topic] <= got.seen for topic, got in received.items()
+    ):
+        time.sleep(0.1)
+    time.sleep(2.0)  # for what comes a second time
     out.put(received)
     user.close()
 
@@ -155,7 +162,7 @@ class Campaign:
         self.topics = [f"persistent://{NAMESPACE}/campaign-{number}" for number in range(topics)]
         self._rate = rate
         self._events: list[tuple[str, float, list[str]]] = []
-        self._stops = [SPAWN.Event(), SPAWN.Event()]
+        self._stop, self._wanted = SPAWN.Event(), SPAWN.Queue()
         self._outs = [SPAWN.Queue(), SPAWN.Queue()]
         self._processes: list[Any] = []
         self._receipts: Receipts = {}
@@ -167,8 +174,8 @@ class Campaign:
     def __enter__(self) -> Campaign:
         url = self.fleet.service_url()
         ready = [SPAWN.Event(), SPAWN.Event()]
-        consuming = (url, self.topics, ready[1], self._stops[1], self._outs[1])
-        producing = (url, self.topics, self._rate, ready[0], self._stops[0], self._outs[0])
+        consuming = (url, self.topics, ready[1], self._wanted, self._outs[1])
+        producing = (url, self.topics, self._rate, ready[0], self._stop, self._outs[0])
         for target, args, started in (
             (consume, consuming, ready[1]),
             (produce, producing, ready[0]),
@@ -284,11 +291,11 @@ class Campaign:
         """Stop the producers, let the consumers get the rest, and compare."""
         alive = [self.fleet.alive(f"broker-{index}") for index in range(self.fleet.count)]
         assert all(alive), "a broker has ended"
-        self._stops[0].set()
+        self._stop.set()
         receipts, self._began_s, seconds, unanswered = self._outs[0].get(timeout=120)
         self._receipts = receipts
-        self._stops[1].set()
-        received: dict[str, Received] = self._outs[1].get(timeout=120)
+        self._wanted.put({topic: {n for n, _ in told} for topic, told in receipts.items()})
+        received: dict[str, Received] = self._outs[1].get(timeout=2 * LAST_S)
         outcome = Outcome(unanswered=unanswered)
         for topic, answered in receipts.items():
             got = received[topic]
