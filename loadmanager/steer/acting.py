@@ -280,11 +280,11 @@ class Acting:
             self.moves.term.clock.now_ms(),
             self.rules(),
             may_leave=self.moves.cluster.wishes.cordons.keys(),
-            of_bundle=self._seen,
+            of_bundle=self._load_of,
         ):
             self._opened()
 
-    def _seen(self, bundle: str, broker: str) -> LoadSeen | None:
+    def _load_of(self, bundle: str, broker: str) -> LoadSeen | None:
         report = self.picture.reports.get(broker)
         stats = None if report is None else report.last_stats.get(bundle)
         return None if stats is None else LoadSeen(stats.rate, stats.msg_rate_in)
