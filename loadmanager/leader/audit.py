@@ -141,6 +141,7 @@ class AuditLog:
     def _records(self, asked: Asked) -> Iterator[AuditedChange]:
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
+            before, after = _clipped(before), _clipped(after)
             now_ms = self._clock.now_ms()
             path = None if written is None else written.path[:WHAT_MAX]
             yield AuditedChange(
@@ -152,8 +153,8 @@ class AuditLog:
                 over=asked.over,
                 what=asked.what[:WHAT_MAX],
                 path=path,
-                before=_clipped(before),
-                after=_clipped(after),
+                before=before,
+                after=after,
                 note=self._note(asked),
                 id=change_id(now_ms, next(self._numbers), self._broker_id),
                 words=in_words(asked.what, path, before, after)[:WHAT_MAX],

@@ -143,9 +143,9 @@ def _leaves(text: str | None) -> dict[str, str] | None:
     """Field → its value, of all fields within; None: it is no object, or was cut off."""
     try:
         document = json.loads(text or "{}")
+        return dict(_of(document, "")) if isinstance(document, dict) else None
     except (ValueError, RecursionError):
         return None
-    return dict(_of(document, "")) if isinstance(document, dict) else None
 
 
 def _of(document: Mapping[str, Any], within: str) -> Iterator[tuple[str, str]]:

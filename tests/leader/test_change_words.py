@@ -106,6 +106,14 @@ def test_words(
     assert in_words(what, path, before, after) == words
 
 
+def test_documents_that_are_too_deep() -> None:
+    """Are shown as they are; whatever is written, its record is made."""
+    for depth in range(900, 1_100):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        words = in_words("POST /admin/v2/namespaces/a/b/publishRate", POLICIES, None, deep)
+        assert words.startswith("set publishRate of a/b: a 1") or '{"a":{"a"' in words
+
+
 @given(st.text(), st.none() | st.text(), st.none() | st.text(), st.none() | st.text())
 def test_whatever_is_recorded_has_words(
     what: str, path: str | None, before: str | None, after: str | None
