@@ -878,6 +878,16 @@ def test_a_silent_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--timeout" in capsys.readouterr().err
 
 
+def test_an_order_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """May still be carried out, and a question changes nothing."""
+    later = "It may still do what it was asked"
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        where = ("--url", f"127.0.0.1:{sock.getsockname()[1]}", "--timeout", "0.1")
+        for words, is_order in ((("moves", "pause", "5m"), True), (("status",), False)):
+            assert main(["admin", *words, *where]) == 1
+            assert (later in capsys.readouterr().err) is is_order
+
+
 def test_a_frozen_broker_is_not_waited_for() -> None:
     """An answer may take long while there are signs of life; without any it is given up."""
     signs, answered = iter([True, True, False]), threading.Event()

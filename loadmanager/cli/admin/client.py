@@ -387,7 +387,7 @@ class AdminClient:
         except SilentError:
             raise OperationalError(
                 f"{where} does not answer, for {PATIENCE_S + SIGN_S:g} s now: its process may be "
-                "frozen; --url names another broker"
+                f"frozen; --url names another broker{_later(request)}"
             ) from None
 
     def answers(self) -> bool:
@@ -445,7 +445,7 @@ class AdminClient:
         except TimeoutError:
             raise OperationalError(
                 f"{where} did not answer within {time.monotonic() - began_s:.1f} s; --timeout "
-                "allows more"
+                f"allows more{_later(request)}"
             ) from None
         except HTTPException as error:
             text = _not_http(where)
@@ -462,6 +462,11 @@ class AdminClient:
                 text = f"no answer from {where}: {said(why)}; is the daemon running?"
                 raise OperationalError(text) from None
             raise OperationalError(_no_answer(where, why)) from None
+
+
+def _later(request: urllib.request.Request) -> str:
+    """What may become of an order without an answer; empty for a question."""
+    return "" if request.get_method() == "GET" else ". It may still do what it was asked"
 
 
 def while_it_lives(
