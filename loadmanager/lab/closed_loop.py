@@ -81,6 +81,8 @@ class Sensors:
             elif event.kind is Kind.UNMOVED:
                 low = self._stuck.setdefault(broker, 0.75 * shown[at])
                 shown[at] = low * (1 + UNMOVED_NOISE * float(self._noise.normal()))
+            elif event.kind is Kind.JUMPS:
+                shown[at] += 0.3 if self._noise.random() < 0.5 else -0.3
             elif event.kind is Kind.DRIFTS:
                 shown[at] -= min(0.005 * (minute - event.minute), 0.4)
             else:

@@ -56,6 +56,8 @@ class Kind(Enum):
     """Its CPU sensor shows half a point less each minute, up to 40 points."""
     UNMOVED = "unmoved"
     """Its CPU sensor shows three quarters of what it shows now, whatever happens, with noise."""
+    JUMPS = "jumps"
+    """Its CPU sensor shows 30 points too much or too little, each minute by chance."""
     UNTRUSTED = "untrusted"
     """It says itself that its CPU sensor is not to be trusted: a limit of 0."""
     HONEST = "honest again"

@@ -198,10 +198,12 @@ def _only_here(minute: Minute, still: Minute) -> set[str]:
 
 
 def undone(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
-    """Work that brokers could not do, in minutes of a broker of the usual size."""
+    """Work that brokers could not do, in minutes of a broker of the usual size and speed: what a
+    slow one could not do is less of the clients' work.
+    """
     return float(
         sum(
-            max(usage - 1, 0) * day.cores[broker] / CORES
+            max(usage - 1, 0) * day.cores[broker] / CORES / day.slow.get(broker, 1.0)
             for minute in minutes
             for broker, usage in zip(minute.live, minute.usage.tolist(), strict=True)
         )

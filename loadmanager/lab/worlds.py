@@ -264,6 +264,7 @@ WORLDS: Mapping[str, Trial] = {
     "shows more": Trial("a sensor shows 40 points too much", _wrong(Kind.LIES)),
     "drifts": Trial("a sensor loses half a point a minute", _wrong(Kind.DRIFTS)),
     "unmoved": Trial("a sensor shows 25 % less for ever, with noise", _wrong(Kind.UNMOVED)),
+    "jumps": Trial("a sensor shows 30 points too much or too little", _wrong(Kind.JUMPS)),
     "untrusted": Trial("a sensor says that it is not to be trusted", _wrong(Kind.UNTRUSTED)),
     "3 untrusted": Trial("the same, of 3 brokers", _wrong(Kind.UNTRUSTED, 3)),
     "join 3+1": Trial("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=_filled),

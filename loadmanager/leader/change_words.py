@@ -65,6 +65,8 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if wish := _wish(path, before, after):
         return wish
     done = _done(method, target)
+    if path.startswith(f"{paths.GOALS}/"):
+        return _ordered(path, after) if before is None and after is not None else done
     if path.startswith(f"{paths.LIMIT_ENDS}/"):
         until = _time(after, "untilMs")
         return f"{done}: it ends at {until}" if until else f"{done}: its end is no longer set"
@@ -99,6 +101,26 @@ def _wish(path: str, before: str | None, after: str | None) -> str:
             return f"cordoned {of}"
         return f"changed the cordon of {of}" + (": no drain" if drains else "")
     return ""
+
+
+def _ordered(path: str, after: str) -> str:
+    """What goal was ordered."""
+    order = _leaves(after) or {}
+
+    def of(name: str) -> str:
+        return order.get(f"goal.{name}", "").strip('[]"').replace('"', "")
+
+    aims = {
+        "even": f"all brokers within {of('withinPoints')} points of the mean",
+        "filled": f"{of('broker')} filled",
+        "emptied": f"{of('broker')} emptied",
+        "spare": "any one broker may be lost",
+        "apart": f"{of('names')} apart",
+    }
+    aim = aims.get(of("kind"), "")
+    done = "proposed" if order.get("state") == '"proposed"' else "ordered"
+    text = f"{done} the goal {paths.decode(paths.last(path))}"
+    return f"{text}: {aim}" if aim else text
 
 
 def _time(text: str | None, name: str) -> str:

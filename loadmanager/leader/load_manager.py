@@ -18,6 +18,7 @@ from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.moves.move import Author, Move, MoveState
+from loadmanager.engine.plans import published
 from loadmanager.engine.strategies import cycle, filters, newcomers, registry
 from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.memories import Memories
@@ -38,6 +39,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import in_pieces
 from loadmanager.leader.base import LedCluster, TermBase, snapshot_of
 from loadmanager.leader.cycle_log import CycleLog, Draws
 from loadmanager.leader.decisions import Decisions, RecentDecision
@@ -219,9 +221,14 @@ class LoadManager:
         """One cycle, unless something holds it: decide, and queue the moves or `carry_out`. What
         the cycle before wanted and has not begun is decided again, from the figures of now.
         """
-        settings, began_s = self.strategies.value, self.term.clock.monotonic_s()
+        settings = self.strategies.value
         if self._holds(hold, settings):
             return
+        view = self.cluster.view
+        if view.knows_owners:
+            pieces = published.as_reported(self.snapshot(settings), dict(view.owners))
+            self._look_at_usage(await in_pieces(pieces), settings)
+        began_s = self.term.clock.monotonic_s()
         self.moves.look_again()
         snapshot = self.snapshot(settings)
         before, draws = self.memories, Draws(self.term.rng)
@@ -229,8 +236,8 @@ class LoadManager:
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
-        if doubts := self.usage.look(snapshot, settings, self.memories):
-            self.record_plan(Plan("UsageModel", skipped=doubts))
+        if not snapshot.extensible:
+            self._look_at_usage(snapshot, settings)
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         if carry_out is None:
             moves: Sequence[Move] = self.moves.decide(plan.unloads, Author.CYCLE)
@@ -241,13 +248,18 @@ class LoadManager:
         if self.records.log is not None:
             self.records.log.cycle(
                 self.cycles,
-                self.cluster.view,
+                view,
                 snapshot,
                 settings,
                 before,
                 plan=plan,
                 draws=draws.values,
             )
+
+    def _look_at_usage(self, reported: ClusterSnapshot, settings: StrategySettings) -> None:
+        """Take up the reports of a cycle in the model, and record the sensors that it doubts."""
+        if doubts := self.usage.look(reported, settings, self.memories):
+            self.record_plan(Plan("UsageModel", skipped=doubts))
 
     def _remember_cycle(
         self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]

@@ -35,10 +35,10 @@ class ModelledUsage:
     def look(
         self, snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
     ) -> tuple[Skip, ...]:
-        """Take up the reports of a cycle; returns the sensors that are doubted since this one, and
-        that no strategy tells.
+        """Take up the reports of a cycle, in the extensible manager what was published as such;
+        returns the sensors that are doubted since this one, and that no strategy tells.
         """
-        if snapshot.extensible or not snapshot.reports:
+        if not snapshot.reports:
             return ()
         remembered: Learned = memories.of(balanced.SHEDDER).model
         by_shedder = bool(remembered.brokers)

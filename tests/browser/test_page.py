@@ -277,6 +277,31 @@ async def test_what_operators_click() -> None:
         assert f"http://{hot}{V1}/events" in page.requests
 
 
+async def test_a_goal_is_seen_before_it_is_approved() -> None:
+    """The curve of its plan; and what a broker uses by the model, beside what its sensors show."""
+    async with hot_broker() as served, browser() as page:
+        hot = served.broker_id(1)
+        goal = {"goal": {"kind": "even", "withinPoints": 5}}
+        status, proposed = await served.call("POST", f"{V1}/goals", goal)
+        assert status == 200, proposed
+        await page.size(1200, 800)
+        await page.go(f"http://{hot}/ui")
+        await page.click(".goals button", "Approve…")
+        await page.wait_text("before", "dialog .curve")
+        await page.wait_text("after 1 move. The model may be", "dialog .curve")
+        assert await page.value("document.querySelector('dialog .curve path').getAttribute('d')")
+        await page.click("dialog button", "Approve")
+        await page.wait_text("is approved", ".toast")
+        idle = served.broker_id(0)
+        await until(lambda: idle in served.owners().values())
+        await page.wait_text("points off)", "#decisions")
+        await served.brokers[0].operations.overview.load_manager.shed()  # type: ignore[attr-defined]
+        await page.click("#broker-rows .name", hot)
+        await page.wait_text("By the model", "aside")
+        await page.wait_text("±", "aside")
+        assert page.errors == []
+
+
 async def test_the_story_of_a_bundle_that_was_split() -> None:
     """A click on its row in the heat map tells what it was split into, and why, as links; those of
     a bundle that has just moved are not shown as zeros.

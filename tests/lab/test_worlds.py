@@ -23,7 +23,16 @@ WRONG = {
     name: world
     for name, world in WORLDS.items()
     if name
-    in ("stuck low", "sticks", "shows less", "drifts", "unmoved", "untrusted", "3 untrusted")
+    in (
+        "stuck low",
+        "sticks",
+        "shows less",
+        "drifts",
+        "unmoved",
+        "jumps",
+        "untrusted",
+        "3 untrusted",
+    )
 }
 
 

@@ -43,6 +43,27 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "{}",
             "made the namespace shop/orders: its bundles",
         ),
+        (
+            "POST /loadmanager/v1/goals",
+            "/loadmanager/wishes/goals/1-g1",
+            None,
+            '{"goal":{"kind":"even","withinPoints":5.0},"state":"proposed","limits":{"moves":40}}',
+            "proposed the goal 1-g1: all brokers within 5.0 points of the mean",
+        ),
+        (
+            "POST /loadmanager/v1/goals",
+            "/loadmanager/wishes/goals/1-g2",
+            None,
+            '{"goal":{"kind":"apart","names":["a","b/c"]},"state":"approved"}',
+            "ordered the goal 1-g2: a, b/c apart",
+        ),
+        (
+            "POST /loadmanager/v1/goals/1-g1/approve",
+            "/loadmanager/wishes/goals/1-g1",
+            '{"state":"proposed"}',
+            '{"state":"approved"}',
+            "approved the goal 1-g1",
+        ),
         ("PUT /admin/v2/tenants/shop", "/admin/policies/shop", None, "{}", "made the tenant shop"),
         (
             "POST /admin/v2/namespaces/shop/orders/permissions/app",

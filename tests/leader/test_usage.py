@@ -28,17 +28,24 @@ async def shown(led: Led, *, stuck_after: int) -> list[tuple[float | None, str |
             }
             cpu = 100 * load * (1 + 0.05 * (cycle % 2))
             cpu = 10 + cycle % 2 if index == 1 and cycle >= stuck_after else cpu
-            await led.report(index, stats, cpu=cpu, at_ms=1000 + cycle)
+            if not led.view.knows_owners:
+                await led.report(index, stats, cpu=cpu, at_ms=1000 + cycle)
+                continue
+            if cycle == 0:
+                await led.fleet.brokers[index].acquire(*stats)
+                await led.until(lambda bundles=set(stats): bundles <= led.view.owners.keys())
+            await led.publish(index, stats, cpu=cpu, at_ms=1000 + cycle)
         await led.shed()
         broker = next(one for one in led.overview.cluster(9).brokers if one.broker == "b1:8080")
         lines.append((broker.modelled, broker.sensor and broker.sensor.code))
     return lines
 
 
-@pytest.mark.parametrize("shedder", ["ThresholdShedder", "BalancedShedder"])
+@pytest.mark.parametrize("shedder", ["ThresholdShedder", "BalancedShedder", "TransferShedder"])
 async def test_a_sensor_that_lies_is_told_within_minutes(shedder: str) -> None:
     """On the page and among the decisions; the model's usage stays what the traffic says."""
-    async with led_fleet(4, strategies=StrategySettings(shedder=shedder)) as led:
+    settings, extensible = StrategySettings(shedder=shedder), shedder == "TransferShedder"
+    async with led_fleet(4, bundles=16, strategies=settings, extensible=extensible) as led:
         lines = await shown(led, stuck_after=15)
         assert {code for _, code in lines[:15]} == {None}
         modelled, code = lines[-1]

@@ -401,12 +401,41 @@ export function approveGoal(goal: GoalShown): void {
       "A few moves are made at a time; the rest is planned anew from fresh figures.",
       goal.goal.kind === "emptied" ? `${goal.goal.broker} is cordoned.` : "The leader's own cycles wait meanwhile.",
     ],
+    table: <Curve promise={goal.promise} />,
     command: () => admin(`goals approve ${goal.id}`),
     run: async () => {
       await call("POST", `${V1}/goals/${goal.id}/approve`, {});
       return `Goal ${goal.id} is approved.`;
     },
   });
+}
+
+const CURVE = { width: 400, height: 120 };
+
+// What each move of a plan evens out: how far the broker that is farthest from the mean is from it.
+function Curve({ promise }: { promise: GoalShown["promise"] }): JSX.Element | null {
+  const points = promise.curve;
+  const last = points.at(-1);
+  if (!last?.moves) return null;
+  const most = Math.max(...points.map(({ farthest }) => farthest), 1e-9);
+  const path = points
+    .map(({ moves, farthest }, at) => {
+      const x = (moves / last.moves) * CURVE.width;
+      const y = CURVE.height - 2 - (farthest / most) * (CURVE.height - 6);
+      return `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    })
+    .join("");
+  const half = points.find(({ moves, farthest }) => moves < last.moves && farthest <= (most + last.farthest) / 2);
+  const off = ({ farthest }: { farthest: number }): string => `${(100 * farthest).toFixed(1)} points`;
+  const about = `The farthest broker from the mean: ${off({ farthest: most })} before, ${half ? `${off(half)} after ${plural(half.moves, "move")}, ` : ""}${off(last)} after ${plural(last.moves, "move")}. The model may be ${(100 * promise.error).toFixed(1)} points off.`;
+  return (
+    <figure class="curve">
+      <svg viewBox={`0 0 ${CURVE.width} ${CURVE.height}`} preserveAspectRatio="none" role="img" aria-label={about}>
+        <path d={path} />
+      </svg>
+      <figcaption>{about}</figcaption>
+    </figure>
+  );
 }
 
 export function stopGoal(goal: GoalShown): void {

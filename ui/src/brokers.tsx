@@ -92,6 +92,12 @@ export function resourcesOf(broker: Broker): { name: string; part: number }[] {
   });
 }
 
+/** What a broker uses by the model, with its error; empty if the leader has no model of it. */
+export function modelledText({ modelled, modelError }: Broker): string {
+  if (typeof modelled !== "number" || typeof modelError !== "number") return "";
+  return `${percent(modelled)} ± ${(100 * modelError).toFixed(1)} points`;
+}
+
 function Bar({ broker }: { broker: Broker }): JSX.Element {
   const usage = broker.usage ?? 0;
   return (
@@ -110,6 +116,7 @@ function Bar({ broker }: { broker: Broker }): JSX.Element {
 }
 
 function Row({ broker }: { broker: Broker }): JSX.Element {
+  const modelled = modelledText(broker);
   return (
     <div class={`broker ${broker.state}`}>
       <span class="name">
@@ -117,7 +124,9 @@ function Row({ broker }: { broker: Broker }): JSX.Element {
         <Chips broker={broker} />
       </span>
       <Bar broker={broker} />
-      <span class="number strong">{broker.usage === null ? "–" : percent(broker.usage)}</span>
+      <span class="number strong" title={modelled && `by the model ${modelled}`}>
+        {broker.usage === null ? "–" : percent(broker.usage)}
+      </span>
       <span class="number small">{plural(broker.bundles ?? 0, "bundle")}</span>
       <span class="number small">{messages(broker.rate ?? 0)} msg/s</span>
       <span class="number small">{bytes(broker.throughput ?? 0)}</span>

@@ -49,9 +49,13 @@ function evened(why: Record<string, number | string> | undefined): string {
   const worth = of("gain") / of("price");
   const times = Number.isFinite(worth) ? `, ${worth.toFixed(1)} times what it costs clients` : "";
   const pause = times && why?.pauseSeconds ? `, who wait ${Number(of("pauseSeconds").toPrecision(2))} s each` : "";
+  const errors = Math.max(of("usageError"), of("destinationError"));
+  const sensors = Number.isFinite(errors)
+    ? ` (sensors: ${part("usageMeasured")} and ${part("destinationMeasured")}; the model may be ${(100 * errors).toFixed(1)} points off)`
+    : "";
   return (
     `it brings ${part("usage")} and ${part("destinationUsage")} to ` +
-    `${part("usageAfter")} and ${part("destinationUsageAfter")}${times}${pause}`
+    `${part("usageAfter")} and ${part("destinationUsageAfter")}${times}${pause}${sensors}`
   );
 }
 

@@ -11,7 +11,7 @@ import {
   unpinBundle,
 } from "./actions";
 import { Failure, V1, get } from "./api";
-import { Chips, heatClass, resourcesOf, runs } from "./brokers";
+import { Chips, heatClass, modelledText, resourcesOf, runs } from "./brokers";
 import { Entries, useEarlier } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, plural, shortRange, split } from "./format";
 import type { Broker } from "./state";
@@ -306,6 +306,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
       <Resources broker={broker} />
       <Facts
         facts={[
+          ["By the model", modelledText(broker) || "unknown"],
           ["Bundles", count(broker.bundles ?? 0)],
           ["Topics", count(broker.topics ?? 0)],
           ["Messages", `${messages(broker.rate ?? 0)} /s`],

@@ -28,6 +28,10 @@ more, whatever changes its broker's traffic.
 """
 AGREES = 0.06
 """One that did not follow, and shows no more than this less than the model, agrees with it."""
+CHANGE_SHOWN, SHOWN_PART = 0.12, 0.7
+"""One that showed this part of so great a change has followed it: what is summed begins anew. The
+doubt what great bundles cost that came or left would hide that it stands still later.
+"""
 DEVIATIONS = 2.5
 """It does not follow if it is so many standard deviations away from what was expected."""
 DIFFER_LEAST = 0.6
@@ -65,3 +69,12 @@ def reports_still(before: Array, changes: Changes, doubted: NDArray[np.bool_]) -
     of_trusted = np.where(still, before + 1, before - 1)
     after: Array = np.clip(np.where(doubted, of_doubted, of_trusted), 0, REPORTS)
     return after
+
+
+def changes_shown(changes: Changes) -> NDArray[np.bool_]:
+    """Whose sensors have just followed a great change, which nothing but bundles explains."""
+    sign = np.sign(changes.came)
+    rose = np.minimum(sign * changes.rose, sign * (changes.rose - changes.clients))
+    great = np.abs(changes.came)
+    shown: NDArray[np.bool_] = (great >= CHANGE_SHOWN) & (rose >= SHOWN_PART * great)
+    return shown

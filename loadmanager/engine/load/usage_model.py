@@ -40,14 +40,16 @@ FULL = 0.98
 """A sensor that shows more than this shows at least so much."""
 
 UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT = range(10)
-USUAL, CAME, CAME_SQUARES, USUAL_BYTES, CAME_BYTES, STILL, BESIDE = range(LIMIT + 1, LIMIT + 8)
+USUAL, CAME, CAME_SQUARES, USUAL_BYTES, CAME_BYTES, STILL = range(LIMIT + 1, LIMIT + 7)
+SURPRISE, JUMPS, BESIDE = range(STILL + 1, STILL + 4)
 FIGURES = BESIDE + 3
 """What is remembered of a broker. `TRAFFIC` and `SHOWN`: traffic / limit and the sensor in the last
 report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in the first of them.
 `LIMIT`: its CPU when it last said it. `USUAL`, `USUAL_BYTES`: its sensor and its bytes/s, smoothed.
 `CAME`, `CAME_BYTES`: the usage and the bytes/s that were expected of bundles that came; `STILL`:
-reports in a row that did not follow them. `BESIDE`: what is used of the other three resources
-beside traffic.
+reports in a row that did not follow them. `SURPRISE`: what the last report showed more than the
+model; `JUMPS`: the variance of what it shows from one report to the next, beside what traffic
+explains. `BESIDE`: what is used of the other three resources beside traffic.
 """
 DIGITS = 6
 REPORTS_MAX, ACQUAINTED = 20, 8
@@ -86,6 +88,10 @@ DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
 `TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
 """
 STUCK_REPORTS, STUCK_CHANGE = 4, 0.03
+JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
+"""A sensor that jumps by more than this from report to report, whatever its traffic does, is
+mistrusted: a standard deviation.
+"""
 ERROR_UNSEEN = 0.05
 
 DIP = 0.6
@@ -454,6 +460,14 @@ class _Fit:
         still = follows.reports_still(state[STILL], changes, self.doubted)
         judged = self.new & self.sensed & self.counts_cpu & (self.shown < self.full)
         state[STILL] = np.where(judged, still, state[STILL])
+        self._begin_sums(judged & ~self.doubted & follows.changes_shown(changes))
+
+    def _begin_sums(self, rows: NDArray[np.bool_]) -> None:
+        """Add up anew from now on what comes to these brokers: `[broker]`."""
+        state = self.state
+        state[[CAME, CAME_BYTES, CAME_SQUARES]] *= ~rows
+        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
+            state[usual] = np.where(rows, now, state[usual])
 
     def _learn_moves(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What bundles cost that moved a moment ago."""
@@ -488,6 +502,11 @@ class _Fit:
         gain = np.where(
             self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due)
         )
+        change = np.minimum(abs(surprise - state[SURPRISE]), abs(self.shown - state[SHOWN]))
+        change = np.where(state[REPORTS] > 0, change, 0.0)
+        jumps = JUMPS_GAIN * settled * (change * change / 2 - state[JUMPS])
+        state[JUMPS] += np.where(tells, jumps, 0.0)
+        state[SURPRISE] = np.where(tells, surprise, state[SURPRISE])
         costly = cost * traffic
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
@@ -499,7 +518,9 @@ class _Fit:
         self._doubt(cost, traffic, settled, contradicts)
 
     def _contradicts(self, cost: float, traffic: Array, idle: float) -> NDArray[np.bool_]:
-        """Whether a sensor shows far less than the model makes likely; more, anything may use."""
+        """Whether a sensor jumps, or shows far less than the model makes likely; more, anything may
+        use.
+        """
         doubted = self.state[DOUBT] >= MISTRUSTED
         usual = np.where(doubted, idle + cost * traffic, self._expected(cost, idle, traffic))
         errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
@@ -509,6 +530,7 @@ class _Fit:
         )
         low &= self.shown < self.full
         low &= ~self.moves.lost
+        low |= self.state[JUMPS] > JUMPS_MAX**2
         if self.sensed.any() and float(np.median(self.state[ERROR][self.sensed])) > ACCUSES_MAX:
             low[:] = False
         return low if self._few(low | doubted) else np.zeros_like(low)
@@ -562,9 +584,7 @@ class _Fit:
         liars = (self.state[DOUBT] >= MISTRUSTED) & ~self.doubted
         if not liars[rows].any():
             return
-        self.state[[CAME, CAME_BYTES, CAME_SQUARES]] *= ~liars
-        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
-            self.state[usual] = np.where(liars, now, self.state[usual])
+        self._begin_sums(liars)
         names = {self.columns.names[row] for row in np.flatnonzero(liars).tolist()}
         moved = {
             bundle: move._replace(times=max(move.times, 1.0)) if move.destination in names else move
@@ -658,6 +678,10 @@ class _Fit:
                 if (left := int(self.state[DOUBT, row] - MISTRUSTED)) < TRUSTED_AGAIN - MISTRUSTED:
                     text = f"{shows}, which fits its traffic again; it counts after {left} more"
                     text += f" such reports; {model}"
+                elif self.state[JUMPS, row] > JUMPS_MAX**2:
+                    points = 100 * float(self.state[JUMPS, row]) ** 0.5
+                    text = f"{shows}, and jumps by {points:.0f} points from report to report"
+                    text += f" whatever its traffic does; {model}"
                 elif self.state[STILL, row] > 0:
                     text = f"{shows}, and did not rise as bundles came; {model}"
                 else:

@@ -33,8 +33,10 @@ overload, none can help another, and the same few points of difference are not w
 much as before.
 """
 KNEE_WEIGHT = 4.0
-OVERLOAD, OVERLOAD_ABOVE = 0.85, 0.1
-"""No move brings a broker above this usage, or so far above the mean of all if that is more."""
+OVERLOAD, OVERLOAD_ABOVE, FULL = 0.85, 0.1, 1.0
+"""No move brings a broker above this usage, or so far above the mean of all if that is more; but
+never above all that it has: where the others are full, too, they could do no more of the work.
+"""
 LOOKED_AT = 6
 """Moves are sought from so many of the most used brokers to so many of the least used ones."""
 MOVES_MAX = 100
@@ -165,10 +167,10 @@ class ModelledBrokers:
     def _rooms(self, *, doubting: bool) -> Array:
         """What moves may bring each broker to; `doubting`: also if its sensor claims too little."""
         model = self._model
-        full = np.full(len(self.names), max(OVERLOAD, self.mean + OVERLOAD_ABOVE))
+        full = np.full(len(self.names), max(OVERLOAD, min(self.mean + OVERLOAD_ABOVE, FULL)))
         if doubting:
             full -= model.unproven
-        return np.where(model.trusted, full, self.mean)
+        return np.where(model.trusted, full, np.minimum(self.mean, full))
 
     def _share_out(self, emptied: str | None) -> None:
         """A broker without a sensor to be trusted takes bundles of this one until it has its fair
