@@ -5,7 +5,7 @@ and how its bundles change hands.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadmanager.engine.load.cluster_view import ClusterView
@@ -17,6 +17,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.leader.last_replay import LastReplay
 from loadmanager.leader.ports.fleet import LiveBrokers, Policies
 from loadmanager.leader.ports.mover import Mover, Release
 from loadmanager.leader.ports.wishes import WishBook
@@ -53,6 +54,8 @@ class LedCluster:
     """brokerId → why nothing goes there or comes from there, beside what reports say."""
     fleet: str | None = None
     """Its name in the daemon beside a Pulsar that leads it; None: one of its brokers does."""
+    replay: LastReplay = field(default_factory=LastReplay, init=False)
+    """How far off replays of its days are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

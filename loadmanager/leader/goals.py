@@ -271,6 +271,7 @@ class TermGoals:
             pause_at=pause.at_ms,
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
+            replay=self.moves.cluster.replay.shown,
         )
 
     # Carrying out

@@ -103,6 +103,7 @@ class TermOverview:
             total=len(names),
             brokers=[self._broker(name) for name in names[:limit]],
             headroom=self._headroom(),
+            replay=self.moves.cluster.replay.shown,
             fleet=self.moves.cluster.fleet,
         )
 

@@ -239,6 +239,7 @@ class TermPlans:
             bounds=sealed.BOUNDS,
             plan=plan,
             moves=term_plan.moves,
+            replay=self.moves.cluster.replay.shown,
         )
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from loadmanager.engine.history import replay_error
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.failures import first_line
@@ -88,6 +89,9 @@ def analyze(
             if replayed is not None:
                 rows = days.rows(calibration.NAME, date, None)
                 days.write("calibration.prom", calibration.metrics(rows, days.cluster))
+                if rows:  # else the last day that could be replayed stays
+                    error = calibration.error_of(rows[0], date)
+                    days.write(replay_error.FILE, replay_error.encode(error))
             days.forget_old(date, records_days)
             _compact(engine, days, date)
             return [outcome for outcome in outcomes if outcome is not None]

@@ -93,6 +93,12 @@ class FleetSettings:
         True,
         "Record what each cycle saw and used, for `replay --exact`",
     )
+    replay_error_url: str = conf(
+        "loadManagerReplayErrorUrl",
+        "",
+        "Where `analyze --replay` leaves `calibration.json`: a path or any fsspec URL. Plans and "
+        "headroom show by it how far off the last replay was; empty: nowhere",
+    )
     rate_drop_percent: float = conf(
         "breakerRateDropPercent",
         30.0,

@@ -14,6 +14,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Interval, every
 from loadmanager.leader.draining import INTERVAL_S
+from loadmanager.leader.last_replay import LOOK_S as REPLAY_S
 from loadmanager.leader.load_manager import FirstHold, LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
@@ -95,6 +96,9 @@ class FleetWork:
             lambda: FINDINGS_S, self.findings.step, "findings", steps, first_after_s=None
         )
         self.load_manager.term.scope.spawn(looking, "findings")
+        replay = self.moves.cluster.replay
+        replay.url = lambda: self.settings.value.replay_error_url
+        self._every(lambda: REPLAY_S, replay.step, "replay error")
         mode = self.settings.value.mode
         if mode == OBSERVE:
             return

@@ -8,6 +8,7 @@ from pathlib import Path
 from nightly.nightly import analyze, report
 
 from bench import _history as history
+from loadmanager.engine.history import replay_error
 from loadmanager.nightly.questions import calibration
 
 
@@ -38,6 +39,9 @@ def test_the_day_is_replayed_if_asked(tmp_path: Path) -> None:
     assert row["spread_was"] == row["spread_replayed"] == 0  # one broker
     assert row["model_error"] < 0.05
     (metrics,) = tmp_path.rglob("calibration.prom")
+    (left,) = tmp_path.rglob(replay_error.FILE)
+    error = replay_error.decode(left.read_bytes(), str(left))
+    assert (error.date, error.model_error) == (history.DATE, row["model_error"])
     assert re.search(
         r'loadmanager_replay_model_error\{cluster="[^"]+"\} 0\.0\d', metrics.read_text()
     )
@@ -51,6 +55,7 @@ def test_a_day_that_cannot_be_replayed(tmp_path: Path) -> None:
     assert report(tmp_path)["tables"][calibration.NAME]["rows"] == []
     (metrics,) = tmp_path.rglob("calibration.prom")
     assert "{" not in metrics.read_text()
+    assert not list(tmp_path.rglob(replay_error.FILE))
 
 
 def test_each_card_says_how_certain_it_is(tmp_path: Path) -> None:

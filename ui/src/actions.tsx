@@ -490,6 +490,7 @@ function show(sealed: SealedPlan): void {
         sealed.expiresAt,
       )}.`,
       pauseExpected(),
+      ...(sealed.replay ? [`Believe figures with care: ${sealed.replay.text}.`] : []),
     ],
     table: <PlanTable sealed={sealed} />,
     command: () => admin(`plans execute ${sealed.id}`),

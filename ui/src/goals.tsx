@@ -42,6 +42,7 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
         Goal {goal.id}: {goalText(goal)}
       </b>
       <span class="result">{progress(goal)}</span>
+      {goal.replay && goal.state !== "ended" && <span class="small">{goal.replay.text}</span>}
       {goal.limits?.untilMs && goal.state !== "ended" && (
         <span class="small">by {moment(goal.limits.untilMs)}</span>
       )}

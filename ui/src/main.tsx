@@ -67,15 +67,16 @@ function spread(brokers: Broker[]): string {
 }
 
 /** Below what the traffic may grow to, and what of it one broker fewer could carry. */
-function headroom(room: NonNullable<Cluster["headroom"]>, brokers: Broker[]): JSX.Element {
+function headroom(room: NonNullable<Cluster["headroom"]>, { brokers, replay }: Cluster): JSX.Element {
   const shown = (value: number): string => (value > 100 ? "> 100" : value.toFixed(1));
   const all = shown(room.times), fewer = shown(room.timesWithoutOne);
   const below = `stays below ${room.belowPercent}% if all brokers carry the same`;
   const errors = brokers.flatMap(({ modelError }) => modelError ?? []);
   const points = (100 * errors.reduce((sum, error) => sum + error, 0)) / errors.length;
   const off = errors.length ? ` The model of usage is ${points.toFixed(1)} points off on the mean.` : "";
+  const replayed = replay ? ` And ${replay.text}.` : "";
   return (
-    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.${off}`}>
+    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.${off}${replayed}`}>
       × {all} <small>({fewer} without one)</small>
     </abbr>
   );
@@ -157,7 +158,7 @@ function Summary(): JSX.Element | null {
       <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>
-      {now.headroom && <Tile name="Headroom">{headroom(now.headroom, now.brokers)}</Tile>}
+      {now.headroom && <Tile name="Headroom">{headroom(now.headroom, now)}</Tile>}
       <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>
       <Tile name="Bytes">{bytes(sum((broker) => broker.throughput))}</Tile>
     </div>

@@ -110,6 +110,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         *_later(order),
         _curve(order.promise.curve),
         _pause(order),
+        order.replay.text,
     ]
     if order.moves:
         rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
@@ -242,6 +243,7 @@ def goals_show(admin: AdminClient, goal: str) -> Output:
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
     lines = [joined(order.state, str(order.ended or order.waits or "")), _pause(order)]
+    lines.append(order.replay.text)
     if order.state == "proposed":
         lines += _later(order)
     if limits.until_ms is not None:

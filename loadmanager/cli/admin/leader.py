@@ -65,6 +65,7 @@ def plan_text(plan: SealedPlan) -> list[str]:
     until = f"; it can be carried out until {time_of_day(plan.expires_at)}"
     lines = [head + (until if plan.state == "ready" and count else "")]
     lines += plan_lines(plan.plan)
+    lines += [plan.replay.text] if count else []
     return lines + [
         f"  {move.state.value:<9} {move.bundle}  {text_of(move.outcome)}".rstrip()
         for move in plan.moves

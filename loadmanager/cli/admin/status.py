@@ -157,6 +157,8 @@ def _status(
     if cluster.headroom is not None:
         errors = [it.model_error for it in live if it.model_error is not None]
         yield headroom_text(cluster.headroom, errors)
+        if cluster.replay.date is not None:
+            yield cluster.replay.text
     late = [broker.broker for broker in live if (broker.report_age_ms or 0) > late_ms]
     if late:
         yield f"late with the report: {', '.join(late[:NAMED_MAX])}"

@@ -70,6 +70,12 @@ class HistorySettings:
         "0: no archive",
         minimum=0,
     )
+    replay_error_url: str = conf(
+        "loadManagerReplayErrorUrl",
+        "",
+        "Where `analyze --replay` leaves `calibration.json`: a path or any fsspec URL. The leader "
+        "shows by it, beside plans and headroom, how far off the last replay was; empty: nowhere",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.documents.moves import CordonShown, PauseShown
+from loadmanager.leader.documents.replays import ReplayShown, not_measured
 
 BrokerState = Literal["active", "unreadable", "gone", "cordoned", "draining", "drained", "stopped"]
 Sort = Literal["rate", "throughput", "age"]
@@ -144,6 +145,8 @@ class ClusterShown(Shape):
     """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
     absent: list[AbsentBroker] = msgspec.field(default_factory=list)
     """Brokers that left in the last days, the last one first; also those that are back."""
+    replay: ReplayShown = msgspec.field(default_factory=not_measured)
+    """How far off the last replay of a recorded day was: `headroom` goes by the same model."""
     fleet: str | None = None
     """The cluster's name in the daemon beside Pulsar that answers; null: a broker does."""
 

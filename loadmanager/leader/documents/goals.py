@@ -11,6 +11,7 @@ from loadmanager.engine.plans.order import Progress, Promise
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
+from loadmanager.leader.documents.replays import ReplayShown, not_measured
 
 PauseSource = Literal["assumed", "moves", "canary"]
 
@@ -67,6 +68,9 @@ class GoalShown(Shape):
     """Moves that were ordered, and of which it is not known yet what came of them."""
     stays_cordoned: str | None = None
     """The broker that was to be emptied, and is still cordoned although the order has ended."""
+    replay: ReplayShown = msgspec.field(default_factory=not_measured)
+    """How far off the last replay of a recorded day was: what is promised goes by the same model.
+    """
 
 
 class GoalsShown(Shape):

@@ -9,6 +9,7 @@ import msgspec
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan_document import Bounds, Drift, Inputs, PlanShown
 from loadmanager.kit.model import Shape
+from loadmanager.leader.documents.replays import ReplayShown, not_measured
 
 
 class BasedOn(Inputs):
@@ -39,6 +40,8 @@ class SealedPlan(SealedSummary):
     bounds: Bounds
     plan: PlanShown
     moves: list[Move]
+    replay: ReplayShown = msgspec.field(default_factory=not_measured)
+    """How far off the last replay of a recorded day was."""
 
 
 class SealedPlans(Shape):

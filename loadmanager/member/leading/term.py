@@ -17,6 +17,7 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.history.port import History
+from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
@@ -28,6 +29,7 @@ from loadmanager.leader.events import EventHub
 from loadmanager.leader.findings import LOOK_S, TermFindings
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
+from loadmanager.leader.last_replay import LOOK_S as REPLAY_S
 from loadmanager.leader.limit_ends import TermLimitEnds
 from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
 from loadmanager.leader.members import STEP_S, AbsenceSettings, StoreOfTerm, TermMembers
@@ -178,6 +180,9 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         look = every(lambda: LOOK_S, findings.step, "findings", steps, first_after_s=None)
         scope.spawn(look, "findings")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
+        replay = parts.moves.cluster.replay
+        replay.url = lambda: base.settings.live(HistorySettings).value.replay_error_url
+        scope.spawn(every(lambda: REPLAY_S, replay.step, "replay error", steps), "replay error")
         wishes, checks = parts.leads.cluster.wishes, term.checks
         own_changes = OwnChanges(base.broker_id, base.clock, parts.leads.history)
         ends = TermLimitEnds(

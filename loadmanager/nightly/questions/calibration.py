@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from loadmanager.engine.history.replay_error import ReplayError
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row
 
 NAME = "calibration"
@@ -81,3 +82,14 @@ def metrics(rows: Sequence[Mapping[str, Any]], cluster: str) -> str:
         lines += [f"# HELP {metric} {about}", f"# TYPE {metric} gauge"]
         lines += [f'{metric}{{cluster="{label}"}} {row[name]:.6f}' for row in rows]
     return "".join(f"{line}\n" for line in lines)
+
+
+def error_of(row: Mapping[str, Any], date: str) -> ReplayError:
+    """The day's errors, for the leader."""
+    return ReplayError(
+        date=date,
+        spread_was=row["spread_was"],
+        spread_replayed=row["spread_replayed"],
+        model_error=row["model_error"],
+        refused=tuple(each for each in row["refused"].split(", ") if each),
+    )
