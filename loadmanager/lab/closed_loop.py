@@ -24,6 +24,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import PAUSE_S
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab.brokers import NOBODY, Fleet, MinuteReports
+from loadmanager.lab.day_rules import NO_RULES, in_force
 from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, traffic
 from loadmanager.lab.measures import FLAP_MINUTES, Minute
 
@@ -121,6 +122,7 @@ class ClosedLoop:
         self._fleet = Fleet(day.cores, day.bundles, self._cold_start())
         self._surge = np.zeros(len(day.bundles))
         self._moved_at = np.full(len(day.bundles), -(10**6))
+        self._rules = NO_RULES
 
     def _cold_start(self) -> Rows:
         """Owners at the beginning; spread without regard to load, if the day does not say."""
@@ -140,17 +142,19 @@ class ClosedLoop:
         for event in events:
             self._happens(event, now_ms)
         carried = changed(self._day, self._traffic.minute(minute), minute)
-        placed = self._place(now_ms, carried)
+        ordered = self._obey(minute, now_ms)
+        placed = self._place(now_ms, carried) - len(ordered)
         usage = self._report(now_ms, minute, carried)
         plan = self.decide(now_ms)
         self._surge[:] = 0
-        moved = [self._index[unload.bundle] for unload in plan.unloads]
-        for unload, at in zip(plan.unloads, moved, strict=True):
+        decided = [self._index[unload.bundle] for unload in plan.unloads]
+        for unload, at in zip(plan.unloads, decided, strict=True):
             assert unload.destination is not None
             self._view.placed(unload.bundle, unload.destination, now_ms)
             self._view.moved(unload.bundle, unload.source, now_ms)
             self._fleet.move([at], self._fleet.row_of[unload.destination])
-        self._surge[moved] = self._costs.surge
+        self._surge[decided] = self._costs.surge
+        moved = [*ordered, *decided]
         again = int((minute - self._moved_at[moved] <= FLAP_MINUTES).sum())
         self._moved_at[moved] = minute
         return Minute(
@@ -178,9 +182,10 @@ class ClosedLoop:
         snapshot = self._view.snapshot(
             now_ms,
             self._settings,
-            isolation_policies={},
-            anti_affinity_groups={},
-            failure_domains={},
+            isolation_policies=self._rules.policies,
+            anti_affinity_groups=self._rules.groups,
+            failure_domains=self._rules.failure_domains,
+            wishes=self._rules.wishes,
             passing=passing,
         )
         return snapshot.having(pause_s=self._costs.pause_s)
@@ -195,6 +200,25 @@ class ClosedLoop:
             self._live.add(event.broker)
         else:
             self._sensors.happens(event)
+
+    def _obey(self, minute: int, now_ms: int) -> list[int]:
+        """Take up new rules: bundles leave brokers that are drained, and those that are not where
+        they are pinned to, and have no owner until they are placed. Returns them.
+        """
+        before, self._rules = self._rules, in_force(self._day.rules, minute)
+        if self._rules is before or not self._rules.wishes:
+            return []
+        fleet, owner = self._fleet, self._fleet.owner
+        drained = [fleet.row_of[name] for name in self._rules.drained if name in self._live]
+        leaving = set(np.flatnonzero(np.isin(owner, drained)).tolist())
+        for at, bundle in enumerate(self._day.bundles if self._rules.pins else ()):
+            pin = self._rules.wishes.pin_of(bundle)
+            if pin is not None and pin.broker in self._live:
+                leaving |= {at} if owner[at] not in (NOBODY, fleet.row_of[pin.broker]) else set()
+        for at in leaving:
+            self._view.moved(self._day.bundles[at], fleet.names[owner[at]], now_ms)
+        fleet.move(sorted(leaving), NOBODY)
+        return sorted(leaving)
 
     def _place(self, now_ms: int, carried: Array) -> int:
         """Lookups of clients have every bundle without an owner placed, the busiest first."""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import msgspec
 import numpy as np
 
+from loadmanager.lab.day_rules import DayRules
 from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, Pattern
 
 ARRAYS = ("clients", "cost", "message_bytes", "carried")
@@ -31,6 +32,7 @@ class _Rest(msgspec.Struct):
     beside: float
     slow: dict[str, float]
     owners: tuple[str, ...]
+    rules: tuple[DayRules, ...]
 
 
 def dump(day: DayOfLoad) -> bytes:
@@ -46,6 +48,7 @@ def dump(day: DayOfLoad) -> bytes:
         beside=day.beside,
         slow=dict(sorted(day.slow.items())),
         owners=day.owners,
+        rules=day.rules,
     )
     file = io.BytesIO()
     text = np.frombuffer(msgspec.json.encode(rest), np.uint8)
@@ -69,6 +72,7 @@ def load(data: bytes) -> DayOfLoad:
             beside=rest.beside,
             slow=rest.slow,
             owners=rest.owners,
+            rules=rest.rules,
             clients=arrays["clients"],
             cost=arrays["cost"],
             message_bytes=arrays["message_bytes"],

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from loadmanager.engine.bundles.ranges import bundle_name, equal_boundaries
 from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.lab.day_rules import DayRules
 
 MINUTES_PER_DAY = 24 * 60
 CPU_OF_A_CORE = 100.0
@@ -153,6 +154,8 @@ class DayOfLoad:
     changes: tuple[Swing, ...] = ()
     owners: tuple[str, ...] = ()
     """The broker of each bundle at the beginning; empty: spread without regard to load."""
+    rules: tuple[DayRules, ...] = ()
+    """What binds the leader beside its settings, in order of time."""
 
 
 def make_day(seed: int, shape: DaySize) -> DayOfLoad:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -12,10 +13,11 @@ from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Record
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.history import layout
-from loadmanager.kit.history.source import HistorySource, Segment
+from loadmanager.kit.history.source import HistorySource, Listing, Segment
 from loadmanager.kit.settings import Settings
 from loadmanager.kit.units import DAY_MS
 from loadmanager.lab import candidates
+from loadmanager.lab.day_rules import rules_of
 from loadmanager.lab.exact import when
 from loadmanager.lab.recorded import Recording, record
 
@@ -59,9 +61,12 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
                 yield load
 
     try:
-        return record(loads(), seed, range(start_ms, start_ms + DAY_MS))
+        recording = record(loads(), seed, range(start_ms, start_ms + DAY_MS))
     except BadInputError as error:
         raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
+    cycles = in_order(source, listing, [Cycle])
+    rules = rules_of((each for each in cycles if isinstance(each, Cycle)), recording.start_ms)
+    return replace(recording, day=replace(recording.day, rules=rules))
 
 
 def other_settings(
@@ -114,9 +119,15 @@ def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[
     leader and kind is in memory. Raises `BadInputError`.
     """
     _start_ms(date)
-    listing = source.day(cluster, date)
+    return in_order(source, source.day(cluster, date), CYCLE_KINDS.values())
+
+
+def in_order(
+    source: HistorySource, listing: Listing, kinds: Iterable[type[Record]]
+) -> Iterator[Record]:
+    """The leaders' records of these kinds, in the order of `exact.when`."""
     streams = []
-    for kind in CYCLE_KINDS.values():
+    for kind in kinds:
         by_broker: dict[str, list[Segment]] = {}
         for segment in sorted(listing.of(kind.kind), key=_age):
             by_broker.setdefault(segment.stem.rsplit("-", 2)[0], []).append(segment)
