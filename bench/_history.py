@@ -93,15 +93,25 @@ def broker_load(
     )
 
 
-def bundle_load(minute: float, broker: str, bundle: str, throughput: float, topics: int = 2) -> str:
-    """A bundle_load record."""
-    fields = {
+def bundle_load(
+    minute: float,
+    broker: str,
+    bundle: str,
+    throughput: float,
+    topics: int = 2,
+    *,
+    stored: int | None = None,
+) -> str:
+    """A bundle_load record; `stored`: bytes, if it says so."""
+    fields: dict[str, Any] = {
         "intervalMs": MINUTE_MS,
         "bundle": bundle,
         "msgRateIn": throughput / 100,
         "msgThroughputIn": throughput,
         "topics": topics,
     }
+    if stored is not None:
+        fields["storedBytes"] = stored
     return record(fields, minute, broker)
 
 

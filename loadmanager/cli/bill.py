@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from loadmanager.cli.options import URL, Command, Finite, config, tell_left_out
 from loadmanager.cli.recorded import recorded
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.cli.what_if import price_in
+from loadmanager.engine.load.price import PriceSettings
 from loadmanager.lab.bill import Bill, TenantUse, bills
 
 EXAMPLES = """examples:
@@ -23,9 +24,11 @@ EXAMPLES = """examples:
 """
 LEGEND = """core h: hours of one core for a tenant's traffic, by the model of load that is fitted to
   each day; broker h: its part of the hours of all brokers, divided as the core hours are, so that
-  idle brokers are paid by all; clients: the most at once. Storage is in no record. What costs more
-  for each byte is told apart from slow brokers once bundles have moved."""
-HEADERS = ("core h", "broker h", "part %", "GB", "clients")
+  idle brokers are paid by all; clients: the most at once; stored GB d: what its open topics had
+  stored, gigabytes times days. What costs more for each byte is told apart from slow brokers once
+  bundles have moved."""
+HEADERS = ("core h", "broker h", "part %", "GB", "clients", "stored GB d")
+DAYS_OF_A_MONTH = 30
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -57,31 +60,50 @@ def command(
     base = settings.KEYS.load(config, overrides)
     tell_left_out()
     price = price_in(base) if price is None else price
+    prices = None if price is None else Prices(price, base.leaf(PriceSettings).gigabyte_month)
     days = recorded(history, cluster, dates, base)
     made = bills((date, day.recording) for date, day in sorted(days.items()))
     if as_json:
-        documents = {month: _document(bill, price) for month, bill in made.items()}
+        documents = {month: _document(bill, prices) for month, bill in made.items()}
         print(msgspec.json.encode(documents).decode())
     else:
         for month, bill in made.items():
-            show(*_shown(month, bill, price))
+            show(*_shown(month, bill, prices))
         show(LEGEND.splitlines())
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What brokers and storage cost."""
+
+    broker_hour: float
+    gigabyte_month: float
+
+    def amount(self, used: TenantUse) -> float:
+        """What a tenant's use costs."""
+        stored = (used.stored_gigabyte_days or 0.0) / DAYS_OF_A_MONTH
+        return used.broker_hours * self.broker_hour + stored * self.gigabyte_month
 
 
 def _ranked(bill: Bill) -> list[tuple[str, TenantUse]]:
     return sorted(bill.tenants.items(), key=lambda item: (-item[1].broker_hours, item[0]))
 
 
-def _shown(month: str, bill: Bill, price: float | None) -> Iterator[Shown]:
+def _shown(month: str, bill: Bill, prices: Prices | None) -> Iterator[Shown]:
     rows: list[list[str | float | int | None]] = []
     for name, used in _ranked(bill):
         part = 100 * used.broker_hours / bill.broker_hours if bill.broker_hours else 0.0
         row: list[str | float | int | None] = [name]
         row += [round(each, 2) for each in (used.core_hours, used.broker_hours, part)]
-        row += [round(used.gigabytes, 3), used.clients]
-        rows.append(row if price is None else [*row, f"{used.broker_hours * price:.2f}"])
-    headers = (month, *HEADERS, *(() if price is None else ("amount",)))
+        stored = used.stored_gigabyte_days
+        row += [
+            round(used.gigabytes, 3),
+            used.clients,
+            None if stored is None else round(stored, 3),
+        ]
+        rows.append(row if prices is None else [*row, f"{prices.amount(used):.2f}"])
+    headers = (month, *HEADERS, *(() if prices is None else ("amount",)))
     yield table(headers, rows)
     off = f"usage by the model is up to {100 * bill.error:.1f} points off"
     lines = [f"days: {bill.days}; broker-hours: {bill.broker_hours:.1f}; {off}"]
@@ -90,9 +112,9 @@ def _shown(month: str, bill: Bill, price: float | None) -> Iterator[Shown]:
     yield lines
 
 
-def _document(bill: Bill, price: float | None) -> Mapping[str, Any]:
+def _document(bill: Bill, prices: Prices | None) -> Mapping[str, Any]:
     document = asdict(bill)
-    if price is not None:
-        for used in document["tenants"].values():
-            used["amount"] = used["broker_hours"] * price
+    if prices is not None:
+        for name, used in bill.tenants.items():
+            document["tenants"][name]["amount"] = prices.amount(used)
     return document

@@ -1,8 +1,8 @@
 """What each tenant used of the brokers: by what its traffic costs them, as the model has learned it
 from the day's usage, and not by its bytes.
 
-The idle part of brokers belongs to all: broker-hours are divided as the learned CPU is. Storage is
-in no record.
+The idle part of brokers belongs to all: broker-hours are divided as the learned CPU is. What is
+stored is that of open topics: brokers know no others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmanager.lab.days import CPU_OF_A_CORE
+from loadmanager.lab.days import CPU_OF_A_CORE, MINUTES_PER_DAY
 from loadmanager.lab.recorded import Recording
 
 
@@ -28,6 +28,8 @@ class TenantUse:
     """In and out, 10⁹ bytes."""
     clients: int = 0
     """Producers and consumers, the most at once of each bundle, on the day with most of them."""
+    stored_gigabyte_days: float | None = None
+    """10⁹ bytes that its open topics had stored, for a day; None: no record says."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,9 @@ class Bill:
             tenant.broker_hours += broker_hours * each.core_hours / cores if cores else 0.0
             tenant.gigabytes += each.gigabytes
             tenant.clients = max(tenant.clients, each.clients)
+            if each.stored_gigabyte_days is not None:
+                before = tenant.stored_gigabyte_days or 0.0
+                tenant.stored_gigabyte_days = before + each.stored_gigabyte_days
         self.days += 1
         self.broker_hours += broker_hours
         self.error = max(self.error, recording.fit.error)
@@ -71,6 +76,10 @@ def _used(recording: Recording) -> dict[str, TenantUse]:
         tenant.core_hours += float(seconds[at] * day.cost[at]) / CPU_OF_A_CORE / 3600
         tenant.gigabytes += float(seconds[at]) / 1e9
         tenant.clients += int(day.clients[at])
+        if recording.stored is not None:
+            gigabytes = recording.stored[bundle] / 1e9
+            before = tenant.stored_gigabyte_days or 0.0
+            tenant.stored_gigabyte_days = before + gigabytes * day.minutes / MINUTES_PER_DAY
     return used
 
 

@@ -59,6 +59,8 @@ class Recording:
     """
     left_out: int
     """Samples with impossible figures, or of another day: a clock was wrong."""
+    stored: Mapping[str, float] | None = None
+    """Bundle → the bytes that it had stored, in the mean of the day; None: no record says."""
 
     @property
     def left_out_text(self) -> str:
@@ -76,6 +78,8 @@ class _Bundle:
     clients: int = 0
     first: tuple[int, str] = (1 << 62, "")
     """When it was first seen (ms), and where."""
+    stored: float = 0.0
+    """The sum of what it had stored, each for the milliseconds of its sample."""
 
 
 @dataclass(slots=True)
@@ -176,6 +180,7 @@ class _Recorder:
         self._bundles: dict[str, _Bundle] = {}
         self._brokers: defaultdict[str, _Broker] = defaultdict(lambda: _Broker(len(self._brokers)))
         self._samples = _Samples()
+        self._says_stored = False
 
     def sample(self, load: BrokerLoad | BundleLoad) -> None:
         """A sample; one that cannot be true is left out."""
@@ -206,6 +211,9 @@ class _Recorder:
         bundle.messages += load.msg_rate_in + load.msg_rate_out
         bundle.bytes += bytes_s
         bundle.clients = max(bundle.clients, load.producers + load.consumers)
+        if load.stored_bytes is not None:
+            self._says_stored = True
+            bundle.stored += load.stored_bytes * load.interval_ms
         bundle.first = min(bundle.first, (load.ts, load.broker))
 
     def recording(self, seed: int) -> Recording:
@@ -253,7 +261,17 @@ class _Recorder:
             raise BadInputError("no sensor of a broker could be trusted: its usage is not known")
         modelled = self._modelled(happened, fit, names, start)
         lived = measure(list(self._lived(modelled, names, start)))
-        return Recording(day, start * MINUTE_MS, fit, modelled, happened, lived, self._left_out)
+        stored = {name: each.stored / (minutes * MINUTE_MS) for name, each in self._bundles.items()}
+        return Recording(
+            day,
+            start * MINUTE_MS,
+            fit,
+            modelled,
+            happened,
+            lived,
+            self._left_out,
+            stored if self._says_stored else None,
+        )
 
     def _modelled(
         self, happened: Sequence[Minute], fit: Fit, names: Sequence[str], start: int
@@ -381,7 +399,7 @@ def _is_possible(load: BrokerLoad | BundleLoad) -> bool:
     if isinstance(load, BrokerLoad):
         figures += [load.usage, load.cpu.limit]
     else:
-        figures += [load.producers, load.consumers]
+        figures += [load.producers, load.consumers, load.stored_bytes or 0]
     return 0 < load.interval_ms <= DAY_MS and all(0 <= each <= NUMBER_MAX for each in figures)
 
 

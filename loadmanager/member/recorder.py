@@ -98,23 +98,27 @@ class Recorder:
                 faults=faults,
             )
         )
-        await self._topics(now_ms, interval_ms)
+        stored = await self._topics(now_ms, interval_ms)
         await self._limits(now_ms, interval_ms)
         stats = list(report.last_stats.items())
         for start in range(0, len(stats), AT_ONCE):
             part = dict(stats[start : start + AT_ONCE])
             self.history.append(
-                *bundle_loads(now_ms, self.base.broker_id, part, interval_ms=interval_ms)
+                *bundle_loads(
+                    now_ms, self.base.broker_id, part, interval_ms=interval_ms, stored=stored
+                )
             )
             await sleep(0)  # other tasks get their turn
 
-    async def _topics(self, now_ms: int, interval_ms: int) -> None:
-        """Record the topics with most traffic."""
+    async def _topics(self, now_ms: int, interval_ms: int) -> dict[str, int]:
+        """Record the topics with most traffic. Returns what each bundle has stored, in bytes."""
         count = self.base.broker.value.history_topics_max
         busiest: list[tuple[float, str, str, TopicTraffic]] = []
+        stored: dict[str, int] = {}
         looked_at = 0
         for bundle in self.ownership.owned():
             topics = self.hosting.topics(bundle)
+            stored[bundle] = sum(item.stored_bytes for item in topics.values())
             loads = [
                 (-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item)
                 for topic, item in topics.items()
@@ -143,6 +147,7 @@ class Recorder:
                 for _, topic, bundle, item in busiest
             )
         )
+        return stored
 
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
         """Record every limit that has a rate, with what it did since the last sample."""

@@ -71,7 +71,13 @@ class FleetRecorder:
                 interval_ms=interval_ms,
                 faults=list(reading.faults),
             ),
-            *bundle_loads(now_ms, broker, report.last_stats, interval_ms=interval_ms),
+            *bundle_loads(
+                now_ms,
+                broker,
+                report.last_stats,
+                interval_ms=interval_ms,
+                stored=reading.stored,
+            ),
         )
 
     def append(self, *records: Any) -> None:

@@ -17,6 +17,8 @@ SHARES = ((6, 2), (2, 6), (1, 4), (7, 4))
 COSTS = {"small": 0.075, "large": 0.025}
 """Usage of a broker for a bundle: both tenants have as many bytes."""
 MINUTES = 120
+STORED = 3 * 10**9
+"""Bytes that each bundle has stored; a tenant has 16."""
 
 
 @pytest.fixture
@@ -35,7 +37,10 @@ def root(tmp_path: Path) -> Path:
             mine = groups[(at + minute // 30) % len(groups)]
             usage = part * sum(COSTS[bundle.partition("/")[0]] for bundle in mine)
             loads.append(history.broker_load(minute, broker, usage))
-            bundles += [history.bundle_load(minute, broker, name, 1e6 * part) for name in mine]
+            bundles += [
+                history.bundle_load(minute, broker, name, 1e6 * part, stored=STORED)
+                for name in mine
+            ]
         history.write(tmp_path, "broker_load", broker, loads)
         history.write(tmp_path, "bundle_load", broker, bundles)
     return tmp_path
@@ -54,6 +59,12 @@ def test_by_learned_cpu_and_not_by_bytes(root: Path, capsys: pytest.CaptureFixtu
     assert hours == pytest.approx(bill["broker_hours"]) == pytest.approx(8, abs=0.1)
     assert small["broker_hours"] > 2 * large["broker_hours"]
     assert small["amount"] == pytest.approx(0.5 * small["broker_hours"])
+    for each in (small, large):
+        assert each["stored_gigabyte_days"] == pytest.approx(16 * 3 * MINUTES / 1440, rel=0.02)
+    assert cli.main([*words, "--set", "loadManagerStoredGigabyteMonthPrice=6"]) == 0
+    ((_, priced),) = json.loads(capsys.readouterr().out).items()
+    more = priced["tenants"]["small"]["amount"] - small["amount"]
+    assert more == pytest.approx(6 / 30 * small["stored_gigabyte_days"])
 
 
 def test_the_table_and_the_price_of_the_settings(
@@ -67,7 +78,7 @@ def test_the_table_and_the_price_of_the_settings(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         history.DATE[:7],
-        *("CORE", "H", "BROKER", "H", "PART", "%", "GB", "CLIENTS", "AMOUNT"),
+        *("CORE", "H", "BROKER", "H", "PART", "%", "GB", "CLIENTS", "STORED", "GB", "D", "AMOUNT"),
     ]
     assert [line.split()[0] for line in lines[1:3]] == ["small", "large"]
 

@@ -18,6 +18,8 @@ SPANS = 16
 EDGES = [f"0x{edge << 28:08x}" for edge in range(SPANS)] + ["0xffffffff"]
 RANGES = [f"{low}_{high}" for low, high in zip(EDGES, EDGES[1:], strict=False)]
 NAMESPACE = "acme/shop"
+STORED = 5_000
+"""Bytes of each topic."""
 CLUSTER = "c1"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Nonsense = Callable[[web.Request], web.Response]
@@ -207,6 +209,7 @@ class FakePulsar:
                         "msgRateOut": 0.0,
                         "msgThroughputIn": self.rates[bundle] * 100_000 / count,
                         "msgThroughputOut": 0.0,
+                        "storageSize": STORED,
                     }
                     for number in range(count)
                 }

@@ -14,14 +14,20 @@ import pytest
 import theirs
 from aiohttp import web
 from kit.security.certificates import Authority
-from steer.fake_pulsar import NAMESPACE, NONSENSE, RANGES, Nonsense, a_pulsar, empty, failed
+from steer.fake_pulsar import NAMESPACE, NONSENSE, RANGES, STORED, Nonsense, a_pulsar, empty, failed
 from steer.watched import watching
 
+from loadmanager.engine.history.records import BundleLoad
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.steer import settings_file as conf
 from loadmanager.steer.pulsar.bodies import CHUNK_BYTES, SMALL_BYTES
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.settings import PulsarSettings
+
+
+def is_shop(record: Any) -> bool:
+    """Whether it is the load of a bundle of the shop."""
+    return isinstance(record, BundleLoad) and record.bundle.startswith(NAMESPACE)
 
 
 @pytest.mark.parametrize("extensible", [False, True])
@@ -43,6 +49,8 @@ async def test_both_managers_give_the_same_view(tmp_path: Path, *, extensible: b
         kinds = Counter(record.kind for record in daemon.history.records)
         assert kinds["broker_load"] == 3
         assert kinds["bundle_load"] >= 16
+        stored = {each.stored_bytes for each in daemon.history.records if is_shop(each)}
+        assert stored == ({STORED} if extensible else {None}), "a load report does not say"
 
 
 async def test_only_reads_are_sent_while_observing(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class BundleLoad(Record):
     topics: int = 0
     producers: int = 0
     consumers: int = 0
+    stored_bytes: int | None = None
+    """What its open topics have stored; None: nobody knows, as in earlier versions."""
 
 
 class TopicLoad(Record):
@@ -289,8 +291,14 @@ def broker_load(
 
 
 def bundle_loads(
-    ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats], *, interval_ms: int
+    ts: int,
+    broker: str,
+    stats: Mapping[str, NamespaceBundleStats],
+    *,
+    interval_ms: int,
+    stored: Mapping[str, int] | None = None,
 ) -> list[BundleLoad]:
+    """`stored`: the bytes that a bundle has stored; others have none. None: nobody knows."""
     return [
         BundleLoad(
             ts=ts,
@@ -304,6 +312,7 @@ def bundle_loads(
             topics=int(item.topics),
             producers=int(item.producer_count),
             consumers=int(item.consumer_count),
+            stored_bytes=None if stored is None else stored.get(bundle, 0),
         )
         for bundle, item in stats.items()
     ]

@@ -18,3 +18,10 @@ class PriceSettings:
         "by it; 0: not known",
         minimum=0,
     )
+    gigabyte_month: float = conf(
+        "loadManagerStoredGigabyteMonthPrice",
+        0.0,
+        "What a stored gigabyte costs a month of 30 days, in the same currency: bills of tenants "
+        "add it; 0: not known",
+        minimum=0,
+    )

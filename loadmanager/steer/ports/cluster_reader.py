@@ -23,6 +23,8 @@ class BrokerReading:
     report: LocalBrokerData
     faults: tuple[str, ...] = ()
     """What of the report could not be read, and is left at 0."""
+    stored: Mapping[str, int] | None = None
+    """Bundle → the bytes that its topics have stored; None: the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)

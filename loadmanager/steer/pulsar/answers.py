@@ -16,6 +16,7 @@ import msgspec
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.load.reports import (
+    NUMBER_MAX,
     LocalBrokerData,
     NamespaceBundleStats,
     ResourceUsage,
@@ -61,6 +62,7 @@ class _Topic(msgspec.Struct, rename="camel"):
     msg_throughput_in: float = 0.0
     msg_throughput_out: float = 0.0
     producer_count: int = 0
+    storage_size: int = 0
     subscriptions: dict[str, _Subscription] = {}
 
 
@@ -232,6 +234,19 @@ def bundle_stats(raw: bytes) -> dict[str, NamespaceBundleStats]:
     for bundle, stats in sums.items():
         _check_rates(bundle, stats)
     return sums
+
+
+def stored_bytes(raw: bytes) -> dict[str, int]:
+    """`broker-stats/topics`: what the topics of each bundle have stored."""
+    return {
+        f"{namespace}/{span}": sum(
+            min(max(topic.storage_size, 0), int(NUMBER_MAX))
+            for topics in domains.values()
+            for topic in topics.values()
+        )
+        for namespace, bundles in _decode(_TOPICS, raw, "the topics").items()
+        for span, domains in bundles.items()
+    }
 
 
 def _add(stats: NamespaceBundleStats, topic: _Topic) -> None:

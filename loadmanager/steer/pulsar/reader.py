@@ -98,9 +98,8 @@ class AdminReader:
     async def _without(self, broker_id: str) -> BrokerReading:
         """Make a report of other answers. Raises `OperationalError` if one of them is missing."""
         owned = await self.owned(broker_id)
-        stats = answers.bundle_stats(
-            await self._client.get_large(f"{V2}/broker-stats/topics", broker_id)
-        )
+        topics = await self._client.get_large(f"{V2}/broker-stats/topics", broker_id)
+        stats = answers.bundle_stats(topics)
         usage = answers.usages(await self._client.get_large("/metrics/", broker_id))
         faults = tuple(sorted(set(answers.USAGES.values()) - usage.keys()))
         report = answers.report_of(
@@ -110,7 +109,7 @@ class AdminReader:
             url=self._client.url_of(broker_id),
             now_ms=self._clock.now_ms(),
         )
-        return BrokerReading(report, faults)
+        return BrokerReading(report, faults, answers.stored_bytes(topics))
 
     async def owned(self, broker_id: str) -> list[str]:
         """The bundles that a broker owns now, sorted."""
