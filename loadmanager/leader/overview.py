@@ -20,6 +20,7 @@ from loadmanager.engine.load.reports import (
 )
 from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.strategies import registry
+from loadmanager.kit.addresses import AdvertisedListener, BrokerAddress, is_address
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.model import Shape
@@ -74,8 +75,8 @@ class TermOverview:
 
     # Brokers
 
-    def cluster(self, limit: int) -> ClusterShown:
-        """The leader, the queue of moves, and each broker with its load."""
+    def cluster(self, limit: int, *, listener: str = "", secure: bool = False) -> ClusterShown:
+        """See the port."""
         brokers, wishes = self.moves.cluster.brokers, self.moves.cluster.wishes
         names = sorted(brokers.registered | wishes.cordons.keys())
         strategies, extensible = (
@@ -101,7 +102,7 @@ class TermOverview:
             moves=MovesCount(waiting=queue.waiting, running=queue.running()),
             bundles=len(self.owners.by_bundle) + len(self.owners.on_the_way()),
             total=len(names),
-            brokers=[self._broker(name) for name in names[:limit]],
+            brokers=[self._broker(name, listener, secure) for name in names[:limit]],
             headroom=self._headroom(),
             replay=self.moves.cluster.replay.shown,
             fleet=self.moves.cluster.fleet,
@@ -119,7 +120,7 @@ class TermOverview:
             times_without_one=min(room.times_without_one, NUMBER_MAX),
         )
 
-    def _broker(self, name: str) -> BrokerShown:
+    def _broker(self, name: str, listener: str, secure: bool) -> BrokerShown:
         report = self.moves.cluster.brokers.reports.get(name)
         registered = name in self.moves.cluster.brokers.registered
         cordon = self.moves.cluster.wishes.cordons.get(name)
@@ -138,7 +139,7 @@ class TermOverview:
             modelled=modelled,
             model_error=error,
             sensor=self.load_manager.usage.doubts.get(name),
-            url=None if report is None else report.web_service_url,
+            url=_url(self.moves.cluster.brokers.address(name), listener, secure),
             service_url=None if report is None else report.pulsar_service_url,
             leader=name == self.leader.broker_id,
             state=state,
@@ -343,6 +344,18 @@ class TermOverview:
                 if len(shown_decisions) >= limit:
                     break
         return shown_decisions
+
+
+def _url(broker: BrokerAddress | None, listener: str, secure: bool) -> str | None:
+    """Where a broker's API is for the clients of a listener; None: nowhere that it says."""
+    if broker is None:
+        return None
+    plain, tls = broker.web_url, broker.web_url_tls
+    if listener:
+        its = broker.listeners.get(listener, AdvertisedListener())
+        plain, tls = its.web_url, its.web_url_tls
+    url = tls if secure else plain or tls
+    return url if is_address(url, ("http", "https")) else None
 
 
 def _fields(kind: type[Shape], part: Shape | None) -> dict[str, Any]:

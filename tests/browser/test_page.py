@@ -22,6 +22,7 @@ from clusters.standalone import Cluster, wait_for
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from msgspec import structs
 from steer.fake_pulsar import a_pulsar
+from system.proxy import Proxy
 from system.workload import client
 
 from bench.page import Made
@@ -524,6 +525,27 @@ async def test_questions_and_keys_are_open_at_once() -> None:
             assert opened is True, key
             await page.key("Escape")
             await page.wait("!document.querySelector('dialog')")
+
+
+async def test_other_pages_are_linked_where_they_can_be_reached() -> None:
+    """At the address that its broker advertises, the page leads to those of the others, also once
+    that broker is gone; behind a forwarded port, to none.
+    """
+    button = "[...document.querySelectorAll('aside a')].map((it) => it.href).join()"
+    async with serving(2) as served, browser() as page:
+        with Proxy(int(served.url(1).rpartition(":")[2])) as port:
+            forwarded = f"http://127.0.0.1:{port.port}"
+            for url, links in ((served.url(1), f"{served.url(0)}/ui"), (forwarded, "")):
+                await page.go(f"{url}/ui#broker={served.broker_id(0)}")
+                await page.wait_text("Its bundles", "aside")
+                assert await page.value(button) == links
+            await page.go("about:blank")
+        await page.go(f"{served.url(1)}/ui#broker={served.broker_id(0)}")
+        await page.wait_text("Its bundles", "aside")
+        await served.servers[1].stop()
+        await page.wait_text("does not answer", ".trouble")
+        anchors = "[...document.querySelectorAll('.trouble a')].map((it) => it.href).join()"
+        assert await page.value(anchors) == f"{served.url(0)}/ui"
 
 
 async def test_the_figures_stand_in_one_line() -> None:

@@ -16,7 +16,7 @@ import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
 import { absenceText, ordered, returnText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, panel, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, pageOf, panel, pastNotes, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Side } from "./story";
@@ -242,8 +242,11 @@ function Trouble(): JSX.Element | null {
     return () => clearInterval(timer);
   }, []);
   if (state !== "unreachable" && state !== "unavailable" && state !== "refused") return null;
-  const others = (known?.brokers ?? [])
-    .filter((broker) => broker.url && runs(broker) && broker.url !== location.origin)
+  const brokers = known?.brokers ?? [];
+  const others = brokers
+    .filter(runs)
+    .map((each) => ({ broker: each.broker, page: pageOf(each, brokers) }))
+    .filter(({ page }) => page)
     .slice(0, 4);
   const again = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
   return (
@@ -259,8 +262,8 @@ function Trouble(): JSX.Element | null {
         <span>
           {" "}
           Other brokers have this page, too:{" "}
-          {others.map(({ broker, url }) => (
-            <a key={broker} href={`${url}/ui`}>
+          {others.map(({ broker, page }) => (
+            <a key={broker} href={page ?? ""}>
               {broker}
             </a>
           ))}

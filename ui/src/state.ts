@@ -356,3 +356,10 @@ export async function copy(text: string): Promise<void> {
     tell("This browser lets the page copy nothing.", true);
   }
 }
+
+// Where another broker shows this page: only if this one was reached at an address that brokers
+// advertise. Behind a port that is forwarded the names that they have elsewhere lead nowhere.
+export function pageOf({ broker, url }: Broker, brokers: Broker[]): string | null {
+  const here = brokers.find((each) => each.url && new URL(each.url).origin === location.origin);
+  return url && here && here.broker !== broker ? `${url}/ui` : null;
+}

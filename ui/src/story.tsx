@@ -22,7 +22,7 @@ import type {
 } from "../generated/openapi";
 import { isPartOf, ordered, shortBundle } from "./sentences";
 import { BrokerAt, BundleAt, OfClient } from "./then";
-import { cluster, copy, decisions, heat, isDaemon, panel } from "./state";
+import { cluster, copy, decisions, heat, isDaemon, pageOf, panel } from "./state";
 import type { Panel } from "./state";
 import { use } from "./store";
 import { when } from "./when";
@@ -288,7 +288,9 @@ export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
 }
 
 function OfBroker({ name }: { name: string }): JSX.Element {
-  const broker = use(cluster)?.brokers.find((each) => each.broker === name);
+  const brokers = use(cluster)?.brokers ?? [];
+  const broker = brokers.find((each) => each.broker === name);
+  const page = broker && pageOf(broker, brokers);
   const bundles = useAgain<{ total: number; bundles: Bundle[] }>(
     `${V1}/bundles?sort=throughput&owner=${encodeURIComponent(name)}&limit=50`,
   );
@@ -329,8 +331,8 @@ function OfBroker({ name }: { name: string }): JSX.Element {
         {runs(broker) && broker.cordon?.state !== "draining" && (
           <button onClick={() => cordonBroker(broker, true)}>Drain…</button>
         )}
-        {broker.url && broker.url !== location.origin && (
-          <a class="button" href={`${broker.url}/ui`} rel="noopener">
+        {page && (
+          <a class="button" href={page} rel="noopener">
             Its own page
           </a>
         )}

@@ -23,7 +23,7 @@ from loadmanager.broker.admin.calls import Calls, UnansweredError, plain, whole
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.http.answers import failed, raw_body
+from loadmanager.kit.http.answers import LISTENER, failed, listener_of, raw_body
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
 from loadmanager.kit.http.streams import Streams, write
 from loadmanager.kit.tracing import HEADER
@@ -109,6 +109,8 @@ class Following:
     ) -> web.StreamResponse:
         body = await raw_body(request)
         passed = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        if listener := listener_of(request):
+            passed[LISTENER] = listener
         within_s = _within_s(request.headers)
         try:
             url = URL(self._calls.url(broker)).join(path)

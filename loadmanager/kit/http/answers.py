@@ -20,6 +20,8 @@ SUBSCRIPTION = "{subscription:[^/]+}"
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send the body that it announced."""
 
+LISTENER = "X-Pulsar-ListenerName"
+"""The header with which a client names the listener whose addresses it wants."""
 LISTENERS = web.AppKey("listeners", dict[int, str])
 """Local port → the advertised listener whose clients come to it."""
 
@@ -67,7 +69,7 @@ def listener_of(request: web.Request) -> str:
     the header, or by the address that it came to (C++ clients send neither); empty: the internal
     one.
     """
-    named = request.query.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
+    named = request.query.get("listenerName") or request.headers.get(LISTENER)
     if named or request.transport is None:
         return named or ""
     address, ports = request.transport.get_extra_info("sockname"), request.app.get(LISTENERS, {})

@@ -79,6 +79,9 @@ class BrokerShown(ReportShown):
 
     broker: str
     url: str | None
+    """Its admin API for who asks as you do: over TLS or without, and by the same listener. Null: it
+    advertises none there.
+    """
     service_url: str | None
     leader: bool
     state: BrokerState

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.kit.http.answers import namespace_of, shown
+from loadmanager.kit.http.answers import listener_of, namespace_of, shown
 from loadmanager.kit.http.operation import Query, body_as, of_leader
 from loadmanager.kit.model import Model, Name
 from loadmanager.kit.names import NamespaceName
@@ -87,7 +87,9 @@ class LeadingRoutes:
     @of_leader(ClusterShown, query=(BROKERS,))
     async def cluster(self, request: web.Request) -> web.Response:
         """The leader, the queue of moves, and each broker with its load and its state."""
-        cluster = operations(self._use).overview.cluster(BROKERS.whole(request))
+        cluster = operations(self._use).overview.cluster(
+            BROKERS.whole(request), listener=listener_of(request), secure=request.secure
+        )
         members = self._use.leading.members
         if members is not None:
             who = members.shown()

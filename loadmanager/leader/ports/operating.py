@@ -47,8 +47,10 @@ class DriftError(ConflictError):
 class Overview(Protocol):
     """The cluster as the leader sees it."""
 
-    def cluster(self, limit: int) -> ClusterShown:
-        """The leader, the queue of moves, and each broker with its load."""
+    def cluster(self, limit: int, *, listener: str = "", secure: bool = False) -> ClusterShown:
+        """The leader, the queue of moves, and each broker with its load; `url` of each for who
+        asks by that listener, over TLS or without.
+        """
         ...
 
     async def bundles(

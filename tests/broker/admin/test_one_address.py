@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -72,6 +74,33 @@ async def test_clients_of_a_listener_are_redirected_within_it() -> None:
         assert answer.headers["Location"].startswith(f"http://out-0.example.com{UNLOAD}")
         assert (await served.ask("PUT", UNLOAD, at=1, headers={FOLLOW: "true"})).status == 204
         assert FIRST not in served.owners()
+
+
+async def test_the_cluster_names_addresses_that_its_reader_reaches() -> None:
+    """Those of the listener that was asked by, though the leader is another broker; none where
+    none is advertised for it.
+    """
+    path = "/loadmanager/v1/cluster"
+
+    def urls(answer: Any) -> list[str | None]:
+        return [broker["url"] for broker in answer["brokers"]]
+
+    async with serving(2) as served:
+        inside = sorted(served.url(index) for index in (0, 1))
+        answer = await served.ask("GET", path, at=1, headers={FOLLOW: "true"})
+        assert urls(answer.body) == inside
+    async with serving(2, listener="outside") as served:
+        for at in (0, 1):
+            answer = await served.ask("GET", path, at=at, headers={FOLLOW: "true"})
+            assert sorted(map(str, urls(answer.body))) == [
+                "http://out-0.example.com",
+                "http://out-1.example.com",
+            ]
+        sock = socket.create_server(("127.0.0.1", 0))
+        await served.servers[1].listen(sock, "elsewhere")
+        elsewhere = f"http://127.0.0.1:{sock.getsockname()[1]}{path}"
+        async with served.session.get(elsewhere, headers={FOLLOW: "true"}) as response:
+            assert urls(await response.json()) == [None, None]
 
 
 async def test_a_command_asks_one_broker(capsys: pytest.CaptureFixture[str]) -> None:
