@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from deploy.alarms.causes import CAUSES
 from deploy.alarms.quicker import RULES, groups, quicker
+from deploy.alarms.running import Result
 
 from bench import alerts
 
@@ -38,6 +39,25 @@ def test_quicker_rules() -> None:
         "expr": "rate(a[10s]) > 0",
         "for": "1s",
     }
+
+
+def test_what_cannot_be_shown_is_said_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless it is allowed, with the reason; what did not fire fails in any case."""
+    first, second = CAUSES[:2]
+    times = dict.fromkeys(first.alerts, 1.0)
+    good, unable = Result(first, times, times), Result(second, unable="needs root")
+    why = dict.fromkeys(second.alerts, "no root in this job")
+    assert alerts.report([good], {})
+    assert not alerts.report([good, unable], {})
+    assert f"  not shown: {second.alerts[0]} (needs root)" in capsys.readouterr().out
+    assert alerts.report([good, unable], why)
+    told = capsys.readouterr().out
+    assert f"{len(first.alerts)} alerts fired and resolved, {len(second.alerts)} were not" in told
+    assert "(needs root; allowed: no root in this job)" in told
+    assert not alerts.report([Result(second)], why)
+    for wrong in ("Nothing=because", f"{second.alerts[0]}=", second.alerts[0]):
+        with pytest.raises(SystemExit, match="2"):
+            alerts.main(["--allow", wrong])
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed")
