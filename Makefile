@@ -60,7 +60,8 @@ help:
 	@echo "                  constraints.txt"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
-	@echo "make dist         sdist, wheel and sbom.json in dist/"
+	@echo "make dist         sdist, wheel, requirements.txt with hashes, constraints.txt and sbom.json"
+	@echo "                  in dist/"
 	@echo "make sbom         what a broker installs, as CycloneDX in dist/sbom.json; with"
 	@echo "                  EXTRAS=[otel,analysis] what the nightly job installs"
 	@echo "make bench        measure the cluster and the protocol"
@@ -178,6 +179,7 @@ dist: install
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
+	$(BIN)/python deploy/requirements.py dist
 	$(MAKE) sbom
 
 # As deploy/Dockerfile installs, by the Python that runs this.

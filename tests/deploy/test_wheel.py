@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,33 @@ def test_its_metadata_are_complete(wheel: Path) -> None:
         "loadmanager",
         f"loadmanager-{__version__}.dist-info",
     }
+
+
+def test_what_is_published_beside_it(wheel: Path, tmp_path: Path) -> None:
+    """One file by which pip installs this wheel, and what the image has, by their hashes; another
+    wheel of that name is refused. The versions that were tested are there, too.
+    """
+    shutil.copy(wheel, tmp_path)
+    subprocess.run([sys.executable, ROOT / "deploy" / "requirements.py", tmp_path], check=True)
+    text = (tmp_path / "requirements.txt").read_text()
+    assert text.startswith(f"loadmanager[broker,otel]=={__version__} \\\n    --hash=sha256:")
+    assert text.endswith((ROOT / "deploy" / "requirements.txt").read_text())
+    constraints = "constraints.txt"
+    assert (tmp_path / constraints).read_bytes() == (ROOT / constraints).read_bytes()
+    own = tmp_path / "own.txt"
+    own.write_text("".join(text.partition("\naiohappyeyeballs==")[:1]))
+    install = [
+        *(sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--no-index"),
+        *("--ignore-installed", "--disable-pip-version-check", "--find-links", tmp_path),
+        *("--require-hashes", "--requirement", own),
+    ]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    assert f"Would install loadmanager-{__version__}" in done.stdout, done.stderr
+    with (tmp_path / wheel.name).open("ab") as file:
+        file.write(b"\n")
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "DO NOT MATCH" in done.stderr
 
 
 def test_a_cluster_runs_from_it(wheel: Path, tmp_path: Path) -> None:
