@@ -215,6 +215,17 @@ def test_the_overlay_of_kubernetes(credentials: Path, tmp_path: Path) -> None:
         "path": "/admin/v2/brokers/ready",
         "port": "http",
     }
+    job = found["Job loadmanager"]["spec"]["template"]["spec"]
+    for each in (pod, job):
+        assert volume in each["volumes"]
+        assert {"name": "credentials", "mountPath": SECRETS, "readOnly": True} in each[
+            "containers"
+        ][0]["volumeMounts"]
+        # The files are the group's to read.
+        assert (volume["secret"]["defaultMode"], each["securityContext"]["fsGroup"]) == (
+            0o440,
+            each["securityContext"]["runAsGroup"],
+        )
     script = container["lifecycle"]["preStop"]["exec"]["command"][2]
     (words,) = command_lines.simple_commands(script)
     assert command_lines.check(words[1:])["until_restart"]
@@ -228,6 +239,43 @@ def test_the_overlay_of_kubernetes(credentials: Path, tmp_path: Path) -> None:
         endpoint["authorization"]["credentials"]["key"],
     }
     assert keys == set(found["Secret loadmanager"]["data"])
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None or os.geteuid() != 0,
+    reason="systemd is not installed, or this is not root, who alone gives files to a group",
+)
+def test_the_drop_in_of_systemd(credentials: Path, tmp_path: Path) -> None:
+    """systemd finds no fault in it; it lets the broker's group read what the broker's file names,
+    and nothing else.
+    """
+    units = tmp_path / "units"
+    (units / "loadmanager-broker.service.d").mkdir(parents=True)
+    text = (DEPLOY / "systemd" / "loadmanager-broker.service").read_text()
+    unit = units / "loadmanager-broker.service"
+    unit.write_text(text.replace("/opt/loadmanager/venv/bin/loadmanager", "/bin/true"))
+    drop_in = (SECURE / "systemd" / "secure.conf").read_text()
+    (units / "loadmanager-broker.service.d" / "secure.conf").write_text(drop_in)
+    subprocess.run(["systemd-analyze", "verify", unit], check=True)
+    root = tmp_path / "root"
+    (root / "etc" / "loadmanager").mkdir(parents=True)
+    shutil.copytree(credentials, root / "etc" / "loadmanager" / "secure")
+    users = DEPLOY / "systemd" / "loadmanager.sysusers"
+    subprocess.run(["systemd-sysusers", f"--root={root}", users], check=True)
+    files = SECURE / "systemd" / "loadmanager-secure.tmpfiles"
+    for _ in range(2):  # what is as it should be stays so
+        subprocess.run(["systemd-tmpfiles", "--create", f"--root={root}", files], check=True)
+    made = root / "etc" / "loadmanager" / "secure"
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in (made, *(made / "broker").iterdir())
+    }
+    assert modes.pop("secure") == 0o710
+    assert set(modes.values()) == {0o640}
+    group = (root / "etc" / "group").read_text()
+    ids = {path.stat().st_gid for path in (made, *(made / "broker").iterdir())}
+    assert [f"loadmanager:x:{number}:" in group for number in ids] == [True]
+    assert (made / "broker").stat().st_mode & 0o777 == 0o750
+    assert (made / "authority" / "ca.key").stat().st_mode & 0o777 == 0o600
 
 
 class Running:

@@ -125,3 +125,33 @@ def test_what_it_may_do() -> None:
     exposure = re.search(r"exposure level for .*: (\d+\.\d+)", told)
     assert exposure is not None, told
     assert float(exposure[1]) <= 1.4 + (0.2 if _property("PrivateUsers") == "no" else 0.0), told
+
+
+def test_a_secured_broker() -> None:
+    """By the commands of docs/howto/secure.md: it is ready over TLS, answers who has a token, and
+    cannot read what makes tokens.
+    """
+    secure, url = "/etc/loadmanager/secure", "https://localhost:8080"
+    ask = f"{BIN} admin --url {url} --tls-trust-certs {secure}/broker/ca.pem brokers list"
+    _do(f"{BIN} tokens bootstrap {secure} localhost 127.0.0.1")
+    _do(f"cp -p {FILE} {FILE}.open && cat {secure}/broker/secure.conf >> {FILE}")
+    _do(f"mkdir -p /etc/systemd/system/{UNIT}.service.d")
+    files = base.HERE.parents[2] / "deploy" / "secure" / "systemd"
+    for name, target in (
+        ("secure.conf", f"/etc/systemd/system/{UNIT}.service.d/secure.conf"),
+        ("loadmanager-secure.tmpfiles", "/usr/lib/tmpfiles.d/loadmanager-secure.conf"),
+    ):
+        docker("cp", files / name, f"{MACHINE}:{target}")
+    _do("systemctl daemon-reload")
+    try:
+        _do(f"systemctl start {UNIT}")
+        token = f"LOADMANAGER_TOKEN=file://{secure}/authority/admin.token"
+        assert "127.0.0.1:8080" in _do(f"{token} {ask}")
+        assert _run(ask).returncode != 0
+        key = f"/proc/{_property('MainPID')}/root{secure}/authority/ca.key"
+        assert _run(f"test -e {secure}/authority/ca.key").returncode == 0
+        assert _run(f"cat {key}").returncode != 0
+        _do(f"systemctl stop {UNIT}")
+    finally:
+        _do(f"mv {FILE}.open {FILE}")
+        _do(f"rm /etc/systemd/system/{UNIT}.service.d/secure.conf && systemctl daemon-reload")
