@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loadmanager.sharding.member import Member
     from loadmanager.sharding.shards import Moved, NotNow, Service, Shard
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 _WHERE = {
     "AsyncLimiter": "loadmanager.sharding.limiter",

@@ -256,10 +256,17 @@ def test_an_sdist_holds_what_the_readme_links_to() -> None:
 
 
 def test_the_changelog_begins_with_the_version() -> None:
-    """The newest section is that of the version, or of what comes after it."""
+    """The newest section is that of the version. What is not released has the number of no release:
+    it is `.dev0` of a later one.
+    """
     headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert __version__ in headings[:2]
-    assert headings[0] in (__version__, "Unreleased")
+    numbers, dev, _ = __version__.partition(".dev")
+    if headings[0] != "Unreleased":
+        assert (headings[0], dev) == (__version__, "")
+        return
+    assert dev
+    version, released = ([int(part) for part in each.split(".")] for each in (numbers, headings[1]))
+    assert version > released
 
 
 def test_constraints_name_no_host() -> None:

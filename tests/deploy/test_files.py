@@ -38,7 +38,7 @@ BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 3.0
 FOLDERS = [
     KUBERNETES,
-    *(KUBERNETES / name for name in ("monitoring", "fleet", "monitoring-fleet")),
+    *(KUBERNETES / name for name in ("egress", "monitoring", "fleet", "monitoring-fleet")),
     DEPLOY / "kubernetes-without-storage",
 ]
 MANIFESTS = sorted(
@@ -186,7 +186,9 @@ def test_health_checks_cost_nothing() -> None:
         if "start_period" in (check := service.get("healthcheck", {})):
             checks.append(str(check))
             assert check["test"][:3] == ["CMD", "bash", "-c"]
-    assert len(checks) == 4
+    secured = yaml.safe_load((DEPLOY / "secure" / "compose.yml").read_text())["services"]
+    checks += [str(secured[name]["healthcheck"]["test"]) for name in BROKERS]
+    assert len(checks) == 4 + len(BROKERS)
     for check in checks:
         assert "python" not in check
         assert "zkServer" not in check
@@ -204,11 +206,29 @@ def test_docker_compose_is_valid() -> None:
     assert {each["build"]["target"] for each in SERVICES.values() if "build" in each} <= targets
 
 
+def test_the_docs_name_the_images_of_this_version() -> None:
+    """A command that is copied from there finds the image that the one before it built."""
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *DEPLOY.rglob("*")]
+    texts = [path.read_text(errors="replace") for path in files if path.is_file()]
+    tags = set(re.findall(r"\bloadmanager(?:-analysis)?:(\d[\w.]*\w)", "".join(texts)))
+    assert tags == {__version__}
+
+
 def test_the_labels_of_the_images() -> None:
-    """Name the version and the licence of the package, and the image below."""
+    """Name the version and the licence of the package, the commit and the image below; the place of
+    its sources only if the package names one.
+    """
     labels = next(rest for name, rest in _instructions() if name == "LABEL")
     assert f'org.opencontainers.image.version="{__version__}"' in labels
     assert 'org.opencontainers.image.licenses="Apache-2.0"' in labels
+    assert 'org.opencontainers.image.revision="${REVISION}"' in labels
+    assert ("ARG", 'REVISION=""') in _instructions()
+    builds = [it["build"] for it in SERVICES.values() if "build" in it]
+    assert all(build["args"] == ["REVISION"] for build in builds)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    source = project.get("urls", {}).get("Source", "")
+    assert ("org.opencontainers.image.source" in labels) == bool(source)
+    assert source in labels
     base = next(rest for name, rest in _instructions() if name == "FROM").split()[0]
     assert f'base.name="docker.io/library/{base}"' in labels
 
@@ -355,10 +375,34 @@ def test_the_daemon_of_kubernetes() -> None:
     assert (cluster.name, cluster.fleet.mode) == ("default", "advise")
 
 
+def test_brokers_are_spread_as_by_the_chart() -> None:
+    """Over zones first, then over machines."""
+    values = yaml.safe_load((DEPLOY / "chart" / "values.yaml").read_text())
+    spread = _pod("brokers.yaml")["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in spread] == values["spread"]
+
+
+def test_what_brokers_may_reach_is_what_they_may_with_the_chart() -> None:
+    """Names, each other and ZooKeeper's ports."""
+    values = yaml.safe_load((DEPLOY / "chart" / "values.yaml").read_text())
+    (policy,) = _documents(KUBERNETES / "egress" / "network-policy.yaml")
+    (ingress,) = _documents(KUBERNETES / "network-policy.yaml")
+    assert policy["spec"]["podSelector"] == ingress["spec"]["podSelector"]
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    names, own, zookeeper = policy["spec"]["egress"]
+    assert {(each["port"], each["protocol"]) for each in names["ports"]} == {
+        (53, "UDP"),
+        (53, "TCP"),
+    }
+    assert own == {"to": [{"podSelector": {}}]}
+    ports = [each["port"] for each in zookeeper["ports"]]
+    assert ports == values["networkPolicy"]["egress"]["zookeeperPorts"]
+
+
 def test_labels_and_ports_agree() -> None:
     """What services, budgets, policies and the monitor select is there, with these ports."""
     labels = {f"loadmanager-{each}" for each in ("broker", "analysis", "fleet", "initialize")}
-    ports = {"pulsar", "http", 6650, 8080}
+    ports = {"pulsar", "http", 6650, 8080, 53, 2181, 2281}
     for file in KUBERNETES.rglob("*.yaml"):
         for document in _documents(file):
             for value in _values(document, "app"):
