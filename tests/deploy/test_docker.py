@@ -14,12 +14,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
 import yaml
+from browser.chromium import CHROMIUM, browser
 from clusters.standalone import wait_for
 from deploy.images import base
 from deploy.images.base import docker
@@ -29,7 +31,9 @@ from loadmanager import __version__
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
-IMAGE = f"loadmanager:{__version__}"
+COMPOSE = ROOT / "docker-compose.yml"
+IMAGE, ANALYSIS = f"loadmanager:{__version__}", f"loadmanager-analysis:{__version__}"
+REVISION = "0123abc"
 RELEASED = "loadmanager:last-release"
 PROJECT = "loadmanager-test"
 BROKERS = ["broker-0", "broker-1", "broker-2"]
@@ -43,8 +47,8 @@ TOPIC = "persistent://public/default/t"
 def _images(tmp_path_factory: pytest.TempPathFactory) -> None:
     if reason := base.why_not() or base.prepare(tmp_path_factory.mktemp("images")):
         pytest.skip(reason)
-    words = ("--network", "host", "--file", "deploy/Dockerfile", "--tag", IMAGE, ".")
-    docker("build", *words, timeout_s=base.MAKE_S)
+    words = ("--network", "host", "--file", "deploy/Dockerfile", f"--build-arg=REVISION={REVISION}")
+    docker("build", *words, "--tag", IMAGE, ".", timeout_s=base.MAKE_S)
 
 
 class Compose:
@@ -126,6 +130,14 @@ def test_a_stop_at_any_moment(cluster: Compose) -> None:
             docker("rm", "--force", name)
 
 
+def test_what_an_image_says_of_itself(cluster: Compose) -> None:
+    """Its version and the commit that it was built from."""
+    (image,) = json.loads(docker("image", "inspect", IMAGE))
+    labels = image["Config"]["Labels"]
+    assert labels["org.opencontainers.image.version"] == __version__
+    assert labels["org.opencontainers.image.revision"] == REVISION
+
+
 def test_from_the_host(cluster: Compose) -> None:
     """Messages arrive; the doctor has no problem; every broker's report and every owner is told
     through one port, and a redirect leads to where the host can go.
@@ -146,6 +158,130 @@ def test_from_the_host(cluster: Compose) -> None:
         for port in (8080, 8081, 8082):
             with urllib.request.urlopen(f"http://localhost:{port}{path}", timeout=30) as answer:
                 assert json.load(answer)["msgInCounter"] == 200
+
+
+def test_orders_from_the_host(cluster: Compose) -> None:
+    """Through one port: a limit is set and acts, and is why the producer waits; a bundle moves to
+    the broker that is named.
+    """
+    topic = f"{TOPIC}-limited"
+    with _client() as client:
+        producer = client.create_producer(topic, send_timeout_millis=0, batching_enabled=False)
+        producer.send(b"first")
+        limit = ("admin", "limits", "set", topic, "publishRate", "--messages", "10")
+        _loadmanager(*limit, "--url", URL)
+        began_s = time.monotonic()
+        for number in range(50):
+            producer.send(b"%d" % number)
+        assert time.monotonic() - began_s > 3  # of 5 s; a bucket may be full at first
+        listed = _loadmanager("admin", "limits", "list", "--url", URL)
+        assert topic in json.dumps(listed)
+        bundles = _loadmanager("admin", "bundles", "list", "public/default", "--url", URL)
+        row = next(row for row in bundles if row["owner"])
+        to = next(f"{name}:8080" for name in BROKERS if f"{name}:8080" != row["owner"])
+        _loadmanager("admin", "bundles", "move", row["bundle"], "--to", to, "--url", URL)
+        producer.send(b"after the move")
+        bundles = _loadmanager("admin", "bundles", "list", "public/default", "--url", URL)
+        assert to in [each["owner"] for each in bundles if each["bundle"] == row["bundle"]]
+
+
+def test_the_page_from_the_host(cluster: Compose) -> None:
+    """It is there, with what it is made of, and the addresses of the others are ones that the host
+    reaches.
+    """
+    with urllib.request.urlopen(f"{URL}/ui", timeout=30) as answer:
+        text = answer.read().decode()
+    parts = re.findall(r'(?:src|href)="(/ui/[^"]+)"', text)
+    assert parts
+    for part in parts:
+        urllib.request.urlopen(f"{URL}{part}", timeout=30).close()
+    ask = urllib.request.Request(
+        f"{URL}/loadmanager/v1/cluster", headers={"Loadmanager-Follow": "true"}
+    )
+    with urllib.request.urlopen(ask, timeout=30) as answer:
+        urls = {each["broker"]: each["url"] for each in json.load(answer)["brokers"]}
+    assert urls == {f"broker-{n}:8080": f"http://localhost:{8080 + n}" for n in range(3)}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+async def test_the_page_in_a_browser_of_the_host(cluster: Compose) -> None:
+    """It shows the brokers, asks one address only, and leads to the others by theirs."""
+    async with browser() as page:
+        await page.go(f"{URL}/ui#broker=broker-2:8080")
+        await page.wait("document.querySelectorAll('.broker').length === 3")
+        await page.wait_text("Its own page", "aside")
+        link = await page.value("document.querySelector('aside a.button').href")
+        assert link == "http://localhost:8082/ui"
+        assert {url.split("/")[2] for url in page.requests} == {"localhost:8081"}
+
+
+def test_the_night_of_a_small_history(cluster: Compose) -> None:
+    """The nightly container waits for its hour, analyses what the brokers recorded today when it is
+    asked to, and stops within seconds.
+    """
+    words = ("--network", "host", "--file", "deploy/Dockerfile", "--target", "analysis")
+    docker("build", *words, "--tag", ANALYSIS, ".", timeout_s=base.MAKE_S)
+    cluster.run("up", "--detach", "--no-build", "--no-deps", "nightly")
+    container = cluster.run("ps", "--quiet", "nightly").strip()
+    analyze = ("analyze", "--quiet", "--config=/etc/loadmanager/broker.conf")
+
+    def analysed() -> bool:
+        day = datetime.now(UTC).date().isoformat()
+        words = ("exec", container, "loadmanager", *analyze, f"--date={day}")
+        told = docker(*words, timeout_s=UP_S, check=False)
+        return "nothing was recorded" not in told and "Traceback" not in told and _reports()
+
+    def _reports() -> bool:
+        return "report" in docker("exec", container, "find", "data/analysis", check=False)
+
+    wait_for(analysed, "today is analysed", UP_S)
+    assert "sleep" in docker("top", container)
+    began_s = time.monotonic()
+    cluster.run("stop", "nightly")
+    assert time.monotonic() - began_s < 30
+
+
+def _served(url: str) -> Any:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+def test_prometheus_scrapes_the_brokers(cluster: Compose) -> None:
+    """With its configuration, which promtool finds no fault in, and all of our rules."""
+    base.prepare_prometheus(yaml.safe_load(COMPOSE.read_text())["services"]["prometheus"]["image"])
+    cluster.run("up", "--detach", "--no-build", "--no-deps", "prometheus")
+    checked = cluster.run(
+        *("exec", "-T", "prometheus", "promtool", "check", "config"),
+        "/etc/prometheus/prometheus.yml",
+    )
+    assert "SUCCESS" in checked
+
+    def up() -> bool:
+        told = _served("http://localhost:9090/api/v1/targets")
+        targets = told["data"]["activeTargets"] if told else []
+        return [each["health"] for each in targets] == ["up"] * len(BROKERS)
+
+    wait_for(up, "the brokers are scraped", UP_S)
+    groups = _served("http://localhost:9090/api/v1/rules")["data"]["groups"]
+    rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"]
+    assert sum(len(each["rules"]) for each in groups) == sum(len(it["rules"]) for it in rules)
+    cluster.run("rm", "--force", "--stop", "prometheus")
+
+
+def test_grafana_has_the_dashboard(cluster: Compose) -> None:
+    """Nobody logs in to look at it."""
+    image = yaml.safe_load(COMPOSE.read_text())["services"]["grafana"]["image"]
+    if not base.is_there(image):
+        pytest.skip(f"{image} cannot be pulled")
+    cluster.run("up", "--detach", "--no-build", "--no-deps", "grafana")
+    wait_for(lambda: _served("http://localhost:3000/api/search"), "it has a dashboard", UP_S)
+    (dashboard,) = _served("http://localhost:3000/api/search")
+    model = json.loads((ROOT / "deploy/grafana/dashboards/loadmanager.json").read_text())
+    assert dashboard["title"] == model["title"]
+    cluster.run("rm", "--force", "--stop", "grafana")
 
 
 def test_a_killed_owner_and_a_rolling_restart(cluster: Compose) -> None:

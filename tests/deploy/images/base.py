@@ -54,9 +54,9 @@ def prepare(folder: Path) -> str:
     """Have the images that the Dockerfile and the compose file name; why that cannot be, or
     nothing.
     """
-    if _is_there(PYTHON) and _is_there(ZOOKEEPER):
+    if is_there(PYTHON) and is_there(ZOOKEEPER):
         return ""
-    if not _is_there(BASE):
+    if not is_there(BASE):
         if shutil.which("debootstrap") is None or os.geteuid():
             return "images cannot be pulled, and debootstrap (as root) is not there to make one"
         root, mirror = folder / "root", _mirror()
@@ -66,11 +66,11 @@ def prepare(folder: Path) -> str:
             return f"debootstrap fails: {made.stdout[-300:]!r}"
         with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
             subprocess.run(["docker", "import", "-", BASE], stdin=tar.stdout, check=True)
-    if not _is_there(PYTHON):
+    if not is_there(PYTHON):
         shutil.copy(ssl.get_default_verify_paths().cafile or _CA, folder / "ca-certificates.crt")
         (folder / "Dockerfile").write_text(AS_PYTHON)
         docker("build", "--tag", PYTHON, folder, timeout_s=MAKE_S)
-    if not _is_there(ZOOKEEPER):
+    if not is_there(ZOOKEEPER):
         _make_zookeeper(folder / "zookeeper")
     return ""
 
@@ -78,7 +78,15 @@ def prepare(folder: Path) -> str:
 _CA = "/etc/ssl/certs/ca-certificates.crt"
 
 
-def _is_there(image: str) -> bool:
+def prepare_prometheus(image: str) -> None:
+    """Have the image of Prometheus that a compose file names; after `prepare`."""
+    if not is_there(image):
+        file = HERE / "prometheus.Dockerfile"
+        words = ("--network", "host", "--tag", image, "--file", file, HERE)
+        docker("build", *words, timeout_s=MAKE_S)
+
+
+def is_there(image: str) -> bool:
     """Here already, or pulled now."""
     inspect = subprocess.run(
         ["docker", "image", "inspect", image], capture_output=True, check=False

@@ -1,0 +1,10 @@
+# Debian's Prometheus, where the official image cannot be pulled; started as that is.
+FROM python:3.13-slim
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends prometheus \
+    && rm -rf /var/lib/apt/lists/* \
+    && mkdir /prometheus \
+    && chown nobody:nogroup /prometheus
+WORKDIR /prometheus
+USER nobody
+ENTRYPOINT ["/usr/bin/prometheus"]
