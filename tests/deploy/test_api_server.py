@@ -94,6 +94,13 @@ def test_the_manifests(server: ApiServer, tmp_path: Path) -> None:
     server.run("kubectl", "delete", "job", "loadmanager-initialize", "--namespace=plain")
     server.apply("plain", "-k", _secrets(tmp_path))
     assert set(_get(server, "plain", "statefulset")) == {"loadmanager"}
+    server.apply("plain", "-k", DEPLOY / "kubernetes" / "egress")
+    assert set(_get(server, "plain", "networkpolicy")) == {"loadmanager", "loadmanager-egress"}
+    secrets = set(_get(server, "plain", "secret"))
+    (job,) = _get(server, "plain", "job").values()
+    volumes = job["spec"]["template"]["spec"]["volumes"]
+    assert {it["secret"]["secretName"] for it in volumes if "secret" in it} <= secrets
+    assert "credentials" in [it["name"] for it in volumes]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
