@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.findings.finding import KINDS, FindingShown
+from loadmanager.engine.findings.held_connections import LimitedConnection
 from loadmanager.engine.findings.throttling import INACCURATE, HeldLimit
 from loadmanager.engine.findings.watch import Look, Watch
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
@@ -54,6 +55,7 @@ class TermFindings:
             delays=self.brokers.delays,
             leaders=self.members.leader_changes(),
             holding=held_limits(holding),
+            connections=limited_connections(holding, now_ms),
             backlogs={} if backlogs is None else backlogs.brokers,
             unserved=self.members.unserved(),
         )
@@ -94,6 +96,21 @@ def held_limits(holds: Mapping[str, BrokerHolds]) -> dict[str, list[HeldLimit]]:
             )
             for limit in each.limits
             if _holds(limit)
+        ]
+        for broker, each in holds.items()
+    }
+
+
+def limited_connections(
+    holds: Mapping[str, BrokerHolds], now_ms: int
+) -> dict[str, list[LimitedConnection]]:
+    """Broker → the connections that its limits hold."""
+    return {
+        broker: [
+            LimitedConnection(
+                it.client, now_ms - round(it.held_ago_ms), it.limits, it.topics, it.others_total
+            )
+            for it in each.connections
         ]
         for broker, each in holds.items()
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
 from msgspec import structs
 
 from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
+from loadmanager.limits.held_connections import HeldConnection, held_by_others, held_connections
 from loadmanager.limits.limit import Limit, Ticket
 from loadmanager.limits.publish import CAUSES, Sender
 from loadmanager.limits.stats import WINDOW_NS, LimitSnapshot
@@ -52,6 +54,8 @@ class BrokerHolds(Shape):
     causes: dict[str, int]
     limits: list[HoldingLimit]
     limits_total: int
+    connections: list[HeldConnection] = msgspec.field(default_factory=list)
+    """Those that its limits hold: whatever uses them waits."""
 
 
 class ThrottledShown(Shape):
@@ -82,8 +86,12 @@ def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
     }
 
 
-def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
-    """Why the producers and subscriptions of one topic are slow, the slowest producer first."""
+def topic_report(
+    throttling: BrokerThrottling, topic: TopicThrottling, now_ns: int
+) -> dict[str, Any]:
+    """Why the producers and subscriptions of one topic are slow, the slowest producer first; and
+    the connections that are held for other topics.
+    """
     waiting = {limit: (limit.snapshot(now_ns), limit.places()) for limit in topic.all_limits()}
     producers = [_producer(sender, waiting, now_ns) for sender in topic.senders]
     producers.sort(key=lambda producer: (-producer["heldSeconds"], producer["producer"]))
@@ -103,6 +111,7 @@ def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
             for name, gate in topic.gates.items()
         },
         "publishRateLimitedTimes": topic.held_times,
+        "heldForOthers": held_by_others(throttling, str(topic.name), now_ns),
     }
 
 
@@ -133,6 +142,7 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
             for limit in limits[:LIMITS_MAX]
         ],
         limits_total=len(limits),
+        connections=held_connections(throttling, now_ns),
     )
 
 

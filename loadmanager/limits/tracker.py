@@ -10,6 +10,7 @@ holds a producer once, so counting is exact.
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -40,6 +41,11 @@ COUNTED = frozenset(
 
 
 HOLDERS_MAX = 3
+
+AGAIN_NS = 10_000_000_000
+"""Holds by limits with less than this between them are one stretch: a connection at its limit is
+held for a moment many times a second.
+"""
 
 
 class Holder(Protocol):
@@ -100,6 +106,10 @@ class Readable(Resumable, Protocol):
         """It is paused now, from outside of its own turn: read nothing more."""
         ...
 
+    def topics(self) -> Collection[str]:
+        """Those of its producers and consumers."""
+        ...
+
 
 class ConnectionThrottle:
     """Keeps what holds one connection; `owner` is handed out (`Ready`) when its last hold ended.
@@ -110,12 +120,15 @@ class ConnectionThrottle:
     __slots__ = (
         "_counts",
         "_holders",
+        "_last_limited_ns",
+        "_limited_since_ns",
         "_paused_since_ns",
         "_ready",
         "_since_ns",
         "_totals",
         "announced",
         "closed",
+        "last_holder",
         "limited",
         "owner",
         "paused",
@@ -131,6 +144,10 @@ class ConnectionThrottle:
         self.closed = False
         self.limited = False
         """Whether a publish limit ever held it."""
+        self.last_holder: tuple[HoldCause, Holder] | None = None
+        """The producer that a limit held last, and by which cause."""
+        self._limited_since_ns = self._last_limited_ns = -AGAIN_NS
+        """Since when limits hold it again and again; when the last of these holds ended."""
         self.paused_ns = 0
         """Time of pauses that are over."""
         self._paused_since_ns = 0
@@ -157,13 +174,18 @@ class ConnectionThrottle:
         if holder is not None:
             holders = self._holders.setdefault(cause, {})
             holders[holder] = holders.get(holder, 0) + 1
+            self.last_holder = cause, holder
         count = self._counts.get(cause, 0)
         if count and cause not in COUNTED:
             return
-        self._counts[cause] = count + 1
         if count:
+            self._counts[cause] = count + 1
             return
-        self.limited = self.limited or cause in COUNTED
+        if cause in COUNTED:
+            self.limited = True
+            if now_ns - self._last_limited_ns > AGAIN_NS and not self._is_limited:
+                self._limited_since_ns = now_ns
+        self._counts[cause] = 1
         self._since_ns[cause] = now_ns
         totals = self._totals.by_cause[cause]
         totals.connections += 1
@@ -208,6 +230,17 @@ class ConnectionThrottle:
             self.paused = False
             self._totals.paused_connections -= 1
 
+    def limited_since_ns(self, now_ns: int) -> int | None:
+        """Since when limits hold it, or held it again and again until less than `AGAIN_NS` ago;
+        None: they do not.
+        """
+        lasts = self._is_limited or now_ns - self._last_limited_ns <= AGAIN_NS
+        return self._limited_since_ns if self.limited and lasts and not self.closed else None
+
+    @property
+    def _is_limited(self) -> bool:
+        return any(cause in COUNTED for cause in self._counts)
+
     def holds(self, now_ns: int) -> list[Hold]:
         """The present holds of the connection, in the order of `HoldCause`."""
         return [
@@ -223,6 +256,8 @@ class ConnectionThrottle:
 
     def _end(self, cause: HoldCause, now_ns: int) -> None:
         del self._counts[cause]
+        if cause in COUNTED:
+            self._last_limited_ns = now_ns
         self._holders.pop(cause, None)
         held_ns = now_ns - self._since_ns.pop(cause)
         self.throttled_ns[cause] = self.throttled_ns.get(cause, 0) + held_ns

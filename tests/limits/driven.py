@@ -57,6 +57,11 @@ class Client:
         self.frame = (messages, size)
         self.left = cap
         self.sent: list[tuple[int, int, int]] = []
+        self.beside: set[str] = set()
+        """Other topics of its connection."""
+
+    def topics(self) -> set[str]:
+        return {str(self.topic.name), *self.beside}
 
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
@@ -85,11 +90,14 @@ class Sharing:
     def __init__(
         self, clock: DrivenClock, broker: BrokerThrottling, topics: list[TopicThrottling]
     ) -> None:
-        self.clock, self.topics = clock, topics
+        self.clock, self.topics_of = clock, topics
         self.throttle = broker.connection(self)
         self.senders = [topic.sender("p", self.throttle) for topic in topics]
         self.sent: list[list[int]] = [[] for _ in topics]
         self._next = 0
+
+    def topics(self) -> set[str]:
+        return {str(topic.name) for topic in self.topics_of}
 
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
@@ -97,9 +105,9 @@ class Sharing:
     def go_on(self) -> None:
         """Send until paused."""
         while not self.throttle.paused:
-            at = self._next = (self._next + 1) % len(self.topics)
+            at = self._next = (self._next + 1) % len(self.topics_of)
             self.sent[at].append(self.clock())
-            self.senders[at].charge(self.topics[at].publish, 1, 100, self.clock())
+            self.senders[at].charge(self.topics_of[at].publish, 1, 100, self.clock())
 
     def counts(self, since_ns: int, until_ns: int) -> list[int]:
         """The number of messages of each producer that came in that time."""

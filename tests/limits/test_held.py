@@ -5,8 +5,9 @@ from __future__ import annotations
 from limits.driven import MS, SECOND, TOPIC, Client, DrivenClock, a_broker, run_until
 
 from loadmanager.kit.names import TopicName
+from loadmanager.limits.held_connections import may_wait_text
 from loadmanager.limits.policies import ResourceGroup
-from loadmanager.limits.report import held_report
+from loadmanager.limits.report import held_report, topic_report
 from loadmanager.limits.schedule import RECENT_MAX
 
 OTHER = TopicName.parse("persistent://public/default/others")
@@ -85,3 +86,43 @@ def test_a_crowd_is_not_remembered() -> None:
         Client(clock, broker, topic, 1000, 10, cap=1).go_on()
     (limit,) = held_report(broker, clock(), 20).limits
     assert (limit.waiters_total, len(limit.waiters)) == (RECENT_MAX, 20)
+
+
+def test_a_connection_that_is_held_again_and_again() -> None:
+    """Since its first hold, however short each is, with the topics that wait on it; a topic that
+    has no limit is told which of its connections wait, and one that is on none that others do.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    broker.set_topic_policies(TOPIC, POLICIES, clock())
+    topic, other = broker.topic(TOPIC, clock()), broker.topic(OTHER, clock())
+    third = broker.topic(TopicName.parse("persistent://public/default/third"), clock())
+    client = Client(clock, broker, topic, 1, 10)
+    client.beside = {str(OTHER)}
+    began_ns = clock()
+    client.go_on()
+    run_until(broker, clock, clock() + 60 * SECOND)
+    (held,) = held_report(broker, clock(), 5).connections
+    assert (held.client, held.limits, held.topics) == (
+        client.peer,
+        [f"{TOPIC} publish"],
+        [str(TOPIC)],
+    )
+    assert (held.others, held.others_total) == ([str(OTHER)], 1)
+    assert 59_000 < held.held_ago_ms <= (clock() - began_ns) / MS
+    assert topic_report(broker, topic, clock())["heldForOthers"] == []
+    for beside, uses in ((other, True), (third, False)):
+        (connection,) = topic_report(broker, beside, clock())["heldForOthers"]
+        assert connection.uses_topic == uses
+        assert f"limits hold 1 connection to its broker, {client.peer} since 60 s" in may_wait_text(
+            [connection]
+        )
+    client.left = 0
+    run_until(broker, clock, clock() + 11 * SECOND)
+    assert held_report(broker, clock(), 5).connections == []
+    assert topic_report(broker, other, clock())["heldForOthers"] == []
+    client.left = None
+    client.go_on()
+    run_until(broker, clock, clock() + 2 * SECOND)
+    (again,) = held_report(broker, clock(), 5).connections
+    assert again.held_ago_ms <= 2_000, "the stretch before is over"

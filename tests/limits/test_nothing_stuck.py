@@ -36,6 +36,9 @@ class Link:
         self.wanted: list[tuple[int, int, int]] = []
         self.reading = True
 
+    def topics(self) -> set[str]:
+        return set()
+
     def stop_reading(self) -> None:
         raise AssertionError("no publish buffer is limited here")
 

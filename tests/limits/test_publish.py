@@ -201,7 +201,7 @@ def test_a_victim_of_its_connection_hears_whose_limit_holds_it() -> None:
     client = Sharing(clock, broker, [slow])
     free.sender("victim", client.throttle)
     client.go_on()
-    (producer,) = topic_report(free, clock())["producers"]
+    (producer,) = topic_report(broker, free, clock())["producers"]
     name = client.senders[0].name
     wanted = f"which is held by topic publish rate of {slow.name} (producer {name}) since 0 ms"
     assert producer["why"] == f"held by its connection, {wanted}"
@@ -209,7 +209,7 @@ def test_a_victim_of_its_connection_hears_whose_limit_holds_it() -> None:
     assert list(hold.holders) == client.senders
     broker.set_topic_policies(slow.name, {}, clock())
     assert client.throttle.holds(clock()) == []
-    assert topic_report(free, clock())["producers"][0]["why"].startswith("no limit of this")
+    assert topic_report(broker, free, clock())["producers"][0]["why"].startswith("no limit of this")
 
 
 def test_a_topic_that_was_idle_grants_no_more_after_a_pause() -> None:
@@ -224,7 +224,7 @@ def test_a_topic_that_was_idle_grants_no_more_after_a_pause() -> None:
     client.senders.append(idle.sender("q", client.throttle))
     client.go_on()
     run_until(broker, clock, START + 10 * SECOND)
-    client.topics.append(idle)
+    client.topics_of.append(idle)
     client.sent.append([])
     run_until(broker, clock, START + 30 * SECOND)
     assert client.counts(START + 10 * SECOND, START + 11 * SECOND)[1] <= 105

@@ -17,6 +17,9 @@ class Connection:
         self.ready = Ready()
         self.throttle = ConnectionThrottle(self, self.totals, self.ready)
 
+    def topics(self) -> set[str]:
+        return set()
+
     def stop_reading(self) -> None:
         raise AssertionError("throttling calls nobody")
 

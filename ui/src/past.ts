@@ -812,7 +812,13 @@ function holdsOf(all: ArchivedLoads[]): ThrottledShown {
       ];
     });
     if (limits.length)
-      brokers[broker] = { causes: {}, limits, limitsTotal: limits.length, pausedConnections: 0 };
+      brokers[broker] = {
+        causes: {},
+        connections: [],
+        limits,
+        limitsTotal: limits.length,
+        pausedConnections: 0,
+      };
   }
   return { brokers, noAnswer: {}, notAsked: 0 };
 }

@@ -83,6 +83,15 @@ export function Throttled(): JSX.Element {
       .filter(([cause]) => !cause.endsWith("publish rate"))
       .map(([cause, connections]) => `${name(broker)}: ${plural(connections, "connection")} held by ${cause}`),
   );
+  const beside = entries.flatMap(([broker, report]) =>
+    (report.connections ?? [])
+      .filter(({ othersTotal }) => othersTotal)
+      .map(
+        ({ client, heldAgoMs, limits, othersTotal }) =>
+          `${name(broker)}: connection ${client} is held for ${duration(heldAgoMs)} by ` +
+          `${limits.join(" and ").replaceAll("persistent://", "")}; ${plural(othersTotal, "other topic")} on it wait`,
+      ),
+  );
   const silent = Object.entries(all?.noAnswer ?? {});
   const about = rows.length ? plural(rows.length, "limit") : "";
   const turnedAway = useRecorded(refused, "", !then);
@@ -110,7 +119,7 @@ export function Throttled(): JSX.Element {
           {rows.map(({ broker, limit }) => (
             <Row key={`${broker} ${limit.name}`} broker={name(broker)} limit={limit} />
           ))}
-          {causes.map((line) => (
+          {[...beside, ...causes].map((line) => (
             <li key={line} class="small">
               {line}
             </li>

@@ -46,6 +46,8 @@ class ClientFound(Shape):
     """What keeps the broker from reading its connection now."""
     held_for: list[str] = msgspec.field(default_factory=list)
     """The topics of this connection at whose limits its producers wait: not only its own."""
+    held_since: int | None = None
+    """When limits began to hold its connection, now or again and again, in ms since the epoch."""
 
 
 class ClientsFound(Shape):

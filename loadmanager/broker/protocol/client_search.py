@@ -43,9 +43,7 @@ class ClientSearch:
             list(opened.topics.values()) for opened in list(self._bundles.values())
         )
         for hosted in topics:
-            for each in (
-                () if hosted.fenced else list(_all_of(hosted, broker, self._clock.monotonic_ns()))
-            ):
+            for each in () if hosted.fenced else list(_all_of(hosted, broker, self._clock)):
                 looked += 1
                 if looked % LOOKED_AT_ONCE == 0:
                     await sleep(0)
@@ -61,8 +59,9 @@ class ClientSearch:
         return ClientsFound(clients=shown, total=total, all_searched=looked < LOOKED_MAX)
 
 
-def _all_of(hosted: HostedTopic, broker: str, now_ns: int) -> Iterator[ClientFound]:
+def _all_of(hosted: HostedTopic, broker: str, clock: Clock) -> Iterator[ClientFound]:
     topic, bundle = str(hosted.name), hosted.bundle
+    now_ns, now_ms = clock.monotonic_ns(), clock.now_ms()
 
     def entry(
         kind: ClientKind,
@@ -86,10 +85,17 @@ def _all_of(hosted: HostedTopic, broker: str, now_ns: int) -> Iterator[ClientFou
             shown.client = connection.peer
             shown.roles = [role for role in connection.roles if role]
             shown.rate, shown.throughput = client.rates.messages_per_s, client.rates.bytes_per_s
-            if connection.throttle.paused:
-                holds = connection.throttle.holds(now_ns)
+            throttle = connection.throttle
+            if throttle.paused:
+                holds = throttle.holds(now_ns)
                 shown.held_by = [hold.cause.value for hold in holds]
                 shown.held_for = sorted({each.topic for it in holds for each in it.holders})
+            since_ns = throttle.limited_since_ns(now_ns)
+            if since_ns is not None and throttle.last_holder is not None:
+                shown.held_since = now_ms - (now_ns - since_ns) // 1_000_000
+                cause, holder = throttle.last_holder
+                if not shown.held_for:  # held again and again, but not at this moment
+                    shown.held_by, shown.held_for = [*shown.held_by, cause.value], [holder.topic]
         return shown
 
     for name in hosted.core.subscriptions:

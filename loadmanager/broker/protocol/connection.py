@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from loadmanager.broker.protocol.answers import Answers
-from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
+from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer, topics_of
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.protocol.turns import Party
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -95,6 +95,8 @@ class Connection(Answers, asyncio.Protocol):
         """How much the client had read when it was last seen to read, and when that was."""
         self._owed = 0
         """Receipts that wait for the storage."""
+        self.topics = lambda: topics_of(self)
+        """The topics of its producers and consumers."""
         self.throttle = server.throttling.connection(self)
         self._unread_since_ns = 0
         self._reading = True

@@ -456,6 +456,12 @@ def unite(
             bundles[merged].topics[name] = hosted
 
 
+def topics_of(client: Client) -> set[str]:
+    """The topics of its producers and consumers."""
+    producers = {str(producer.hosted.name) for producer in client.producers.values()}
+    return producers | {str(consumer.hosted.name) for consumer in client.consumers.values()}
+
+
 def tell_where(
     command: pb.CommandCloseProducer | pb.CommandCloseConsumer,
     client: Client,

@@ -401,8 +401,8 @@ class Limits:
         """Why the producers and subscriptions of a topic are slow; None when the topic is not open
         here.
         """
-        limits = self._throttling.topics.get(str(topic))
-        return None if limits is None else topic_report(limits, self._clock.monotonic_ns())
+        limits, now_ns = self._throttling.topics.get(str(topic)), self._clock.monotonic_ns()
+        return None if limits is None else topic_report(self._throttling, limits, now_ns)
 
     async def _attached_to(self, group: str) -> list[str]:
         """Namespaces of a resource group. Corrupt policies name no group."""

@@ -9,7 +9,7 @@ from itertools import islice
 
 import click
 
-from loadmanager.broker.ports.topics import ClientFound, ClientsFound
+from loadmanager.broker.ports.topics import ClientsFound
 from loadmanager.cli.admin.archives import (
     events_of,
     has_archives,
@@ -21,6 +21,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
+from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
@@ -69,7 +70,7 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
             each.broker,
             None if each.since is None else clock(each.since),
             each.rate,
-            _held_by(each),
+            held_text(each),
         )
         for each in answer.clients
     ]
@@ -79,6 +80,8 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     waits = {each.topic: each.held_by for each in answer.clients if each.held_by}
     for topic, causes in islice(waits.items(), WAITS_MAX):
         notes += [each for each in greatest_users(admin, topic, causes) if each not in notes]
+    if any(each.held_since is not None for each in answer.clients):
+        notes.append(WAITS_TOO)
     if answer.total > len(rows):
         notes.append(f"and {answer.total - len(rows)} more: a longer text, or --limit")
     if not answer.all_searched:
@@ -86,13 +89,6 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     return Output(raw, (shown, *notes), status=0 if rows else 1, missing=answer.no_answer)
-
-
-def _held_by(client: ClientFound) -> str | None:
-    """What holds its connection, and for which other topic."""
-    others = [topic for topic in client.held_for if topic != client.topic]
-    of = f" of {' and '.join(others)} on its connection" if others else ""
-    return ", ".join(client.held_by) + of if client.held_by else None
 
 
 def _last_of(admin: AdminClient, text: str) -> list[str]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from loadmanager.broker.admin.documents import LimitEndShown
-from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
+from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at, now_ms
 from loadmanager.cli.admin.asking import (
     OWN,
     V2,
@@ -25,6 +25,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
+from loadmanager.cli.admin.held_clients import held_for_others
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import (
     Document,
@@ -188,7 +189,9 @@ def _rate_text(rate: Document) -> str:
 @limits.command("why")
 @click.argument("topic")
 def limits_why(admin: AdminClient, topic: str) -> Output:
-    """Say why a topic's producers are slow, the slowest first."""
+    """Say why a topic's producers are slow, the slowest first; and which connections to its broker
+    are held by limits of other topics, because whatever uses one of them waits.
+    """
     path = f"{V2}/{topic_path(topic)}/throttling"
     report, raw = admin.ask("GET", path, None, ThrottlingOfTopic)
     lines = [
@@ -199,9 +202,11 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
         f"subscription {name}: {_hold_text(state)}"
         for name, state in report["subscriptions"].items()
     ]
+    lines = lines or ["the topic has neither producers nor consumers"]
+    lines += held_for_others(report.get("heldForOthers", []), now_ms())
     causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
     lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
-    return Output(raw, lines or "the topic has neither producers nor consumers")
+    return Output(raw, lines)
 
 
 def _hold_text(state: HeldSubscription) -> str:

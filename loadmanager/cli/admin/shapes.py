@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from loadmanager.limits.held_connections import HeldConnection
+
 Names = list[str]
 Texts = dict[str, str]
 Document = dict[str, Any]
@@ -141,6 +143,7 @@ class ThrottlingOfTopic(TypedDict):
 
     producers: list[SlowProducer]
     subscriptions: dict[str, HeldSubscription]
+    heldForOthers: NotRequired[list[HeldConnection]]
 
 
 class IsolationPolicyShown(TypedDict):

@@ -30,6 +30,7 @@ from loadmanager.cli.admin.audit import PEERS
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Downtime, downtimes
+from loadmanager.cli.admin.held_clients import held_now
 from loadmanager.cli.admin.past_decisions import decisions_of
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, span
@@ -116,6 +117,8 @@ def history(
         parts.append(f"the newest {limit} are shown: --limit shows more, --until earlier ones")
     elif since is None:
         parts.append(records_since(begins))
+    if until is None and (clients or not newest):
+        parts += held_now(admin, name)
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)

@@ -10,6 +10,7 @@ from loadmanager.engine.findings.backlogs import Backlog, BacklogFindings
 from loadmanager.engine.findings.clocks import ClockFindings
 from loadmanager.engine.findings.finding import KINDS, FindingShown
 from loadmanager.engine.findings.flapping import FlappingFindings
+from loadmanager.engine.findings.held_connections import LimitedConnection, held_connections
 from loadmanager.engine.findings.hot_topics import Published, TopicFindings
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.sensors import Load, SensorFindings
@@ -38,6 +39,8 @@ class Look:
     leaders: Sequence[LeaderChange] = ()
     holding: Mapping[str, Sequence[HeldLimit]] = field(default_factory=dict)
     """See `ThrottlingFindings.step`."""
+    connections: Mapping[str, Sequence[LimitedConnection]] = field(default_factory=dict)
+    """Broker → those that its limits hold."""
     backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
     """Broker → its greatest ones."""
     unserved: Sequence[UnservedBundles] = ()
@@ -64,6 +67,7 @@ class Watch:
             *self._backlogs.step(look.backlogs, now_ms),
             *self._sensors.step(look.loads, look.doubts, now_ms),
             *self._throttling.step(look.holding, now_ms),
+            *held_connections(look.connections, now_ms),
             *self.flapping.step(now_ms, grace_ms, "" if agree else words.TWO_SCORES),
             *leaders.often(look.leaders, now_ms),
             *self._clocks.step(look.delays, now_ms),

@@ -25,6 +25,9 @@ LOOK_UP = (
     "Clients that look up have each placed at once: see whether they run, whom they reach, and why "
     "placements fail (`loadmanager admin decisions`)."
 )
+OWN_CONNECTION = (
+    "If that load is legitimate, raise the limit. Have its producers use connections of their own."
+)
 CATCH_UP = (
     "Consumers must take more than comes in: add some, or see what holds them. Delete a "
     "subscription that nobody needs."
@@ -46,6 +49,13 @@ def sensor_advice(name: str) -> str:
 def held_back(limit: str, share: float, when: str) -> str:
     """A title: a limit that held somebody for this part of a time."""
     return f"{limit} held clients back in {share:.0%} of {when}"
+
+
+def connections_held(connections: int, limits: str, others: int) -> str:
+    """A title: connections that a limit holds for minutes, which other topics use."""
+    are = "1 connection is" if connections == 1 else f"{connections:,} connections are"
+    wait = "1 other topic waits" if others == 1 else f"{others:,} other topics wait"
+    return f"{are} held for minutes by {limits}; {wait}"
 
 
 def held_advice(level: str) -> str:

@@ -36,6 +36,9 @@ class Client:
 
     def go_on(self) -> None: ...
 
+    def topics(self) -> set[str]:
+        return set()
+
     def stop_reading(self) -> None: ...
 
 

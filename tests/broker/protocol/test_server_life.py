@@ -56,6 +56,9 @@ async def test_a_connection_that_fails_keeps_nobody_from_going_on(broker: Broker
             self.throttle = broker.throttling.connection(self)
             topic.sender("p", self.throttle).charge(topic.publish, 1, 1, broker.clock())
 
+        def topics(self) -> set[str]:
+            return set()
+
         def stop_reading(self) -> None:
             raise AssertionError("no publish buffer is limited here")
 

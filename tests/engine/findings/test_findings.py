@@ -9,6 +9,7 @@ import pytest
 
 from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.engine.findings.finding import SHOWN_MAX, FindingShown
+from loadmanager.engine.findings.held_connections import LimitedConnection
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.throttling import HeldLimit
 from loadmanager.engine.findings.unserved import UnservedBundles
@@ -168,6 +169,24 @@ def test_a_limit_that_holds_somebody_for_a_minute() -> None:
     for minute in range(300):
         assert day.look(holding={"b1": [LIMIT] if minute % 3 == 0 else []}) == []
     assert day.look(holding={"b1": [LIMIT], "b2": [LIMIT]}) == []
+
+
+def test_a_connection_that_is_held_for_minutes() -> None:
+    """Only when other topics use it, once for each limit, and while it lasts."""
+    day = Day()
+    held = [
+        LimitedConnection(f"10.0.0.{end}:5000", MINUTE_MS, ["big publish"], ["big"], others)
+        for end, others in ((1, 3), (2, 1), (3, 0))
+    ]
+    looks = [day.look(connections={"b1": held}) for _ in range(3)]
+    assert looks[1] == []
+    (finding,) = looks[2]
+    assert finding.title == (
+        "2 connections are held for minutes by big publish; 4 other topics wait"
+    )
+    assert (finding.since, finding.command) == (MINUTE_MS, "loadmanager admin limits why big")
+    assert "Held longest: 10.0.0.1:5000." in finding.text
+    assert day.look(connections={"b1": held[2:]}) == []
 
 
 # Flapping

@@ -1,0 +1,104 @@
+"""Connections that limits hold, and whatever else uses them.
+
+A publish that a limit holds stops its connection, as in Pulsar. The other producers and consumers
+of that connection wait with it, and so does one that would attach through it: its PRODUCER,
+SUBSCRIBE or LOOKUP is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadmanager.kit.model import Shape
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.limit import Ticket
+from loadmanager.limits.publish import Sender
+from loadmanager.limits.tracker import ConnectionThrottle
+
+CONNECTIONS_MAX = 200
+"""A report has so many connections, those that are held longest."""
+NAMES_MAX = 20
+"""Limits and topics of a connection that a report names."""
+
+
+class HeldConnection(Shape):
+    """A connection that limits hold now, or held for a moment again and again until now."""
+
+    client: str
+    """Its address and port."""
+    held_ago_ms: float
+    """When that began."""
+    limits: list[str]
+    """Those that hold it."""
+    topics: list[str]
+    """Of the producers whose publishes these limits hold."""
+    others: list[str]
+    """Other topics whose producers and consumers use it, and wait as well: the first ones."""
+    others_total: int
+    uses_topic: bool | None = None
+    """Whether a producer or consumer of the topic that is asked about uses it; null: no topic is.
+    """
+
+
+def held_connections(throttling: BrokerThrottling, now_ns: int) -> list[HeldConnection]:
+    """Those of a broker, the one that is held longest first."""
+    connections = [
+        _shown(each, tickets, now_ns) for each, tickets in _tickets_of(throttling, now_ns).items()
+    ]
+    return sorted(connections, key=lambda it: (-it.held_ago_ms, it.client))[:CONNECTIONS_MAX]
+
+
+def held_by_others(throttling: BrokerThrottling, topic: str, now_ns: int) -> list[HeldConnection]:
+    """Those that limits hold for producers of other topics than this one; first those that it
+    uses.
+    """
+    connections = list[HeldConnection]()
+    for throttle, tickets in _tickets_of(throttling, now_ns).items():
+        if all(ticket.waiter.topic != topic for ticket in tickets):
+            shown = _shown(throttle, tickets, now_ns)
+            shown.uses_topic = topic in throttle.owner.topics()
+            connections.append(shown)
+    connections.sort(key=lambda it: (not it.uses_topic, -it.held_ago_ms, it.client))
+    return connections[:CONNECTIONS_MAX]
+
+
+def may_wait_text(connections: Sequence[HeldConnection]) -> str:
+    """What it means for those who would attach; empty if no connection is held."""
+    if not connections:
+        return ""
+    longest = max(connections, key=lambda it: it.held_ago_ms)
+    many = "1 connection" if len(connections) == 1 else f"{len(connections)} connections"
+    return (
+        f"limits hold {many} to its broker, {longest.client} since {longest.held_ago_ms / 1000:.0f}"
+        f" s ({' and '.join(longest.limits)}): a producer or consumer that is to attach through "
+        "one of them waits"
+    )
+
+
+def _tickets_of(
+    throttling: BrokerThrottling, now_ns: int
+) -> dict[ConnectionThrottle, list[Ticket]]:
+    """Connections, with the places of their producers in the queues of limits."""
+    tickets: dict[ConnectionThrottle, list[Ticket]] = {}
+    for ticket in throttling.schedule.held_lately(now_ns):
+        waiter = ticket.waiter
+        if not isinstance(waiter, Sender) or not ticket.limit.active:
+            continue
+        if waiter.throttle.limited_since_ns(now_ns) is not None:
+            tickets.setdefault(waiter.throttle, []).append(ticket)
+    return tickets
+
+
+def _shown(throttle: ConnectionThrottle, tickets: list[Ticket], now_ns: int) -> HeldConnection:
+    since_ns = throttle.limited_since_ns(now_ns)
+    assert since_ns is not None  # see `_tickets_of`
+    topics = {ticket.waiter.topic for ticket in tickets}
+    others = {*throttle.owner.topics()} - topics
+    return HeldConnection(
+        client=throttle.owner.peer,
+        held_ago_ms=(now_ns - since_ns) / 1e6,
+        limits=sorted({ticket.limit.name for ticket in tickets})[:NAMES_MAX],
+        topics=sorted(topics)[:NAMES_MAX],
+        others=sorted(others)[:NAMES_MAX],
+        others_total=len(others),
+    )

@@ -1,0 +1,58 @@
+"""Who waits because of another topic's limit is told so, by each command that looks for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from broker.admin.serving import ORDERS, serving
+from broker.admin.test_admin_subscriptions import RECEIPT
+from broker.admin.test_archive import in_folder
+from cli.test_admin_command import Shell
+from system.raw import a_send
+
+from loadmanager.kit.names import TopicName
+
+
+async def test_a_connection_that_is_held_for_another_topic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A producer of one topic is at its limit. A consumer of its connection waits; a topic
+    whose producer cannot attach is not open, and its owner says who may be waiting.
+    """
+    limited, beside, closed = (
+        TopicName("persistent", ORDERS, name) for name in ("limited", "beside", "closed")
+    )
+    async with serving(brokers=1, values=in_folder(tmp_path)) as served:
+        (broker,), shell = served.brokers, Shell(served, capsys)
+        for topic in (limited, beside):
+            await broker.serve(topic)
+        await shell.run("topics", "create", str(closed))
+        (done, _, err) = await shell.run(
+            "limits", "set", str(limited), "publishRate", "--messages", "1"
+        )
+        assert done == 0, err
+        client = await served.cluster.connect(await broker.listen())
+        await client.subscribe(beside)
+        await client.produce(limited)
+        for number in range(200):
+            await client.send(a_send(number))
+        await client.take_of(RECEIPT)
+        _, out, _ = await shell.run("limits", "why", str(beside))
+        assert "connection 127.0.0.1:" in out
+        assert f"by {limited} publish: its clients there wait as well" in out
+        _, out, _ = await shell.run("find", "127.0.0.1", "--json")
+        consumer = next(it for it in json.loads(out)["clients"] if it["kind"] == "consumer")
+        assert (consumer["heldBy"], consumer["heldFor"]) == (["topic publish rate"], [str(limited)])
+        assert consumer["heldSince"]
+        _, out, _ = await shell.run("find", "127.0.0.1")
+        assert "is held is not read" in out
+        _, out, _ = await shell.run("history", "127.0.0.1")
+        assert "now: the connection 127.0.0.1:" in out
+        assert f"by topic publish rate of {limited}" in out
+        _, out, _ = await shell.run("limits", "why", str(closed))
+        assert "limits hold 1 other connection to its broker, 127.0.0.1:" in out
+        await shell.run("topics", "unload", str(closed))
+        status, _, err = await shell.run("limits", "why", str(closed))
+        assert (status, "limits hold 1 connection to its broker, 127.0.0.1:" in err) == (1, True)
