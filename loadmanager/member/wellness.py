@@ -7,8 +7,9 @@ bundles away. It ends the cordon when it has been well for a while, the longer t
 has happened.
 
 Trouble that others have, too, moves nothing: a directory or a ZooKeeper that is away is away for
-all. So a broker first says in the store that it is not well, and gives up its bundles only if no
-more than half of the brokers say so a moment later.
+all. So a loss counts only if the store answered more than half of the others then
+(`member/silences.py`). And a broker first says in the store that it is not well, and gives up its
+bundles only if no more than half of the brokers say so a moment later.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ from loadmanager.kit.tasks import every
 from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ports.hosting import Hosting, SelfChecking
+from loadmanager.member.silences import Silence, SilenceWatch, was_away_for_all
 
 STEP_S = 2.0
 SETTLED_S = 6.0
 """For so long a broker has said that it is not well before it looks who says the same."""
 LOSSES_MAX, WINDOW_S = 2, 600.0
 """So many losses of the lease, or stalls, within so many seconds are no coincidence."""
+JUDGED_S = 10.0
+"""So long after the session is proven again, the others have said whether the store was away for
+them as well.
+"""
 STALL_S = 5.0
 """A process whose loop did nothing for longer than this serves nobody, whatever its session says:
 the heartbeat has a thread of its own.
@@ -107,9 +113,19 @@ class Wellness:
     """Whether it has cordoned itself."""
     _recovery: Recovery = field(default_factory=Recovery)
     _losses_s: deque[float] = field(default_factory=lambda: deque(maxlen=LOSSES_MAX))
+    """Those of this broker alone."""
+    _unjudged_s: float | None = None
+    """A loss of the lease of which it is not known yet whether others had it, too."""
+    _silences: SilenceWatch = field(init=False)
+    _silence_said: Silence | None = None
+    _proven_s: float | None = None
+    """Since when the lease is held."""
     _said_s: float | None = None
     _cleaned: bool = False
     _pulse_s: float = float("inf")
+
+    def __post_init__(self) -> None:
+        self._silences = SilenceWatch(self.base.store.lease)
 
     def begin(self) -> None:
         """Look at this broker at intervals, in the member's scope."""
@@ -118,20 +134,32 @@ class Wellness:
             base.scope.spawn(every(lambda: STEP_S, step, name, base.steps), name)
 
     def lost_lease(self) -> None:
-        """The session could not be proven, or the loop stood still: once for both together."""
+        """The session could not be proven: it is judged later whether that was so for all."""
         now_s = self.base.clock.monotonic_s()
         if not self._losses_s or now_s - self._losses_s[-1] > STALL_S:
-            self._losses_s.append(now_s)
+            self._unjudged_s = now_s
+
+    def _lost(self, at_s: float) -> None:
+        """A loss of this broker alone: once for a stall and the lease that ran out in it."""
+        self._unjudged_s = None
+        if not self._losses_s or at_s - self._losses_s[-1] > STALL_S:
+            self._losses_s.append(at_s)
 
     async def pulse(self) -> None:
         """Notice that the loop stood still; called each `STEP_S`, and waits for nothing."""
         now_s = self.base.clock.monotonic_s()
         if now_s - self._pulse_s - STEP_S > STALL_S:
-            self.lost_lease()
+            self._lost(now_s)
         self._pulse_s = now_s
+        self._silences.look(now_s, self.base.clock.now_ms())
+        if not self.base.store.lease.held(now_s):
+            self._proven_s = None
+        elif self._proven_s is None:
+            self._proven_s = now_s
 
     async def step(self) -> None:
         """Look how this broker is, and do what follows."""
+        await self._judge()
         now_s = self.base.clock.monotonic_s()
         trouble = self._stutters()
         self._recovery.stepped(now_s)
@@ -146,6 +174,26 @@ class Wellness:
         self.reason = trouble or self.reason
         if trouble or self.reason == STUTTERS:
             await self._be_unwell(now_s)
+
+    async def _judge(self) -> None:
+        """Say that the store was silent, if it was; and count a loss that the others did not have,
+        once they have had the time to say so.
+        """
+        silence = self._silences.last
+        if silence is not None and not self._silences.lasts and silence != self._silence_said:
+            await self._say(unwell=self._said_s is not None)
+            self._silence_said = silence
+        lost_s, proven_s = self._unjudged_s, self._proven_s
+        now_s = self.base.clock.monotonic_s()
+        if lost_s is None or proven_s is None or now_s - max(proven_s, lost_s) < JUDGED_S:
+            return
+        ago_ms = round(1000 * (now_s - lost_s))
+        own = Silence(self.base.clock.now_ms() - ago_ms, self.base.clock.now_ms() - ago_ms)
+        others = self.cluster.brokers.registered - {self.base.broker_id}
+        if was_away_for_all(own, await self._silences_said(), others):
+            self._unjudged_s = None
+        else:
+            self._lost(lost_s)
 
     def _stutters(self) -> str:
         """Only losses since the last step are new trouble, so that it ends."""
@@ -230,19 +278,27 @@ class Wellness:
         node = await self.base.store.get(paths.UNWELL)
         return {} if node is None else _read(node.value)
 
+    async def _silences_said(self) -> dict[str, Silence]:
+        """The last time for which the store did not answer, of each broker that says so."""
+        node = await self.base.store.get(paths.UNWELL)
+        return {} if node is None else _silences_in(node.value)
+
     async def _say(self, *, unwell: bool) -> None:
         """Raises `LoadManagerError`; the next step tries again."""
         node = await self.base.store.get(paths.UNWELL)
+        own, registered = self.base.broker_id, self.cluster.brokers.registered
         before = {} if node is None else _read(node.value)
-        said = {
-            name: since for name, since in before.items() if name in self.cluster.brokers.registered
-        }
-        said.pop(self.base.broker_id, None)
+        said = {name: since for name, since in before.items() if name in registered - {own}}
         if unwell:
-            said[self.base.broker_id] = self.base.clock.now_ms()
-        if said == before:
+            said[own] = self.base.clock.now_ms()
+        silences_before = {} if node is None else _silences_in(node.value)
+        silences = {name: it for name, it in silences_before.items() if name in registered}
+        if self._silences.last is not None:
+            silences[own] = self._silences.last
+        if (said, silences) == (before, silences_before):
             return
-        value = json.dumps({"unwell": said}).encode()
+        spans = {name: [it.begin_ms, it.end_ms] for name, it in silences.items()}
+        value = json.dumps({"unwell": said, "silent": spans}).encode()
         try:
             if node is not None:
                 await self.base.store.put(paths.UNWELL, value, version=node.version)
@@ -257,5 +313,14 @@ def _read(value: bytes) -> dict[str, int]:
     try:
         said = json.loads(value)["unwell"]
         return {str(name): int(since) for name, since in said.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def _silences_in(value: bytes) -> dict[str, Silence]:
+    """As `_read`; brokers of earlier versions say nothing of this."""
+    try:
+        spans = json.loads(value).get("silent", {})
+        return {str(name): Silence(int(begin), int(end)) for name, (begin, end) in spans.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}

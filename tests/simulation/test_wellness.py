@@ -184,3 +184,41 @@ def test_a_broker_that_stands_still_takes_no_bundles_for_a_while() -> None:
         run.until(lambda: run.cordoned() == {name}, 20.0)
         assert victim.ready
         run.until(lambda: not run.cordoned(), 3 * WELL_S)
+
+
+def cut_off(run: Run, victim: Process) -> None:
+    """The store answers the others, and not this broker, for two session timeouts."""
+    victim.store.reachable = False
+    victim.store.cut()
+    run.pass_s(2 * SESSION_S)
+    victim.store.reachable = True
+    run.pass_s(4 * SESSION_S)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_store_that_is_away_for_all_is_no_brokers_fault(seed: int) -> None:
+    """A broker that lost it alone once before, while the others never did, is not cordoned for it;
+    nor is anybody when it is away again and again.
+    """
+    with a_run(seed) as run:
+        cut_off(run, run.owners()[0])
+        for outage_s in (4.5, 3.0, 8.0):
+            run.cluster.server.stop()
+            run.pass_s(outage_s)
+            run.cluster.server.start()
+            for _ in range(25):
+                run.pass_s(2.0)
+                assert not run.cordoned()
+        mended_s = run.world.now_s
+        run.until(lambda: run.served_since(mended_s), 60.0)
+
+
+def test_a_broker_that_alone_loses_the_store_takes_no_bundles_for_a_while() -> None:
+    """The link of one broker is cut twice, while the store answers the others."""
+    with a_run(1) as run:
+        victim = run.owners()[0]
+        name = victim.broker.address.broker_id
+        for _ in range(2):
+            assert not run.cordoned()
+            cut_off(run, victim)
+        run.until(lambda: run.cordoned() == {name}, 30.0)
