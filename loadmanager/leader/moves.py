@@ -305,11 +305,13 @@ class Moves:
             self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
             return
         move.state, move.started_at = MoveState.RUNNING, self.term.clock.now_ms()
+        move.clients = self._clients_of(move)
         _call(self.on_change, move)
         log.info("bundle moves", epoch=self.term.epoch, **log_fields(move, *LOGGED))
         if destination is not None:
             self.preferred.set(move.bundle, destination.broker_id)
         released, failed = await self._order(move, source, destination)
+        unanswered = released is None and failed is not None and failed.code is None
         owner, failed = await self._settled(move, source, destination, failed)
         there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
         given_up = released or Released()
@@ -318,10 +320,17 @@ class Moves:
             owner=None if owner == UNKNOWN else owner,
             clients_closed=given_up.clients,
             pause_ms=given_up.pause_ms,
+            unanswered_since=move.started_at if unanswered else None,
         )
         state = MoveState.DONE if there else MoveState.FAILED
         left = owner not in (move.source, UNKNOWN)
         self._end(move, state, outcome, left=left, life=given_up.life)
+
+    def _clients_of(self, move: Move) -> int | None:
+        """How many clients its bundle has, by the last report of the modular manager."""
+        report = self.cluster.view.reports.get(move.source)
+        stats = None if report is None else report.last_stats.get(move.bundle)
+        return None if stats is None else int(stats.producer_count + stats.consumer_count)
 
     def _obstacle(
         self, move: Move, source: BrokerAddress | None, destination: BrokerAddress | None

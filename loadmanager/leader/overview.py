@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from loadmanager.engine.load.headroom import measurable_from
 from loadmanager.engine.load.reports import (
     NUMBER_MAX,
     BrokerLoadData,
@@ -113,11 +114,14 @@ class TermOverview:
         if headroom is None:
             return None
         resource, room = headroom
+        errors = [error for _, error in self.load_manager.usage.usages.values()]
         return HeadroomShown(
             resource=resource,
             below_percent=self.load_manager.strategies.value.overloaded_percent,
             times=min(room.times, NUMBER_MAX),
             times_without_one=min(room.times_without_one, NUMBER_MAX),
+            carried_percent=round(100 * room.carried_usage, 2),
+            measurable_from_percent=round(100 * measurable_from(errors), 2),
         )
 
     def _broker(self, name: str, listener: str, secure: bool) -> BrokerShown:

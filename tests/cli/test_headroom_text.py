@@ -8,6 +8,19 @@ from loadmanager.cli.admin.status import headroom_text
 from loadmanager.leader.documents.cluster import HeadroomShown
 
 
+def test_traffic_that_uses_next_to_nothing_tells_nothing() -> None:
+    """In place of a figure that varies from minute to minute."""
+    room = HeadroomShown(
+        resource="cpu", below_percent=85, times=31.4, times_without_one=20.9,
+        carried_percent=1.23, measurable_from_percent=5.0,
+    )  # fmt: skip
+    assert headroom_text(room, [0.01]) == (
+        "headroom is not measurable below 5%: the traffic uses 1.2% of CPU on the mean"
+    )
+    room.carried_percent = 5.0
+    assert headroom_text(room, []).startswith("spread evenly, CPU is below 85%")
+
+
 @pytest.mark.parametrize(
     ("errors", "said"),
     [([], "lost"), ([0.01, 0.03], "lost (the model of usage is 2.0 points off on the mean)")],

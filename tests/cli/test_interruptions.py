@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
+from msgspec.structs import replace
 
-from loadmanager.cli.admin.interruptions import Interruptions
+from loadmanager.cli.admin.interruptions import Interruptions, uncounted_losses
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.documents.members import AbsentBroker
 
 
 def test_in_words() -> None:
@@ -61,3 +65,27 @@ async def test_moves_and_lost_brokers_count(
         )
         for words in (("status",), ("moves", "list")):
             assert total in (await shell.run(*words))[1]
+
+
+def test_clients_of_a_lost_broker_count_while_they_come_back() -> None:
+    """What the leader knows of them, until a record has it; not those of brokers that stopped."""
+    lost = AbsentBroker(
+        broker="b9", left_at=2_000, how="lost", clients=5, clients_back=2, unheard_ms=6_000,
+        clients_waited_ms=4_000, clients_waited_mean_ms=3_000,
+    )  # fmt: skip
+    absent = [lost, replace(lost, how="stopped"), replace(lost, left_at=500)]
+    change = MemberChange(ts=9_000, broker="b0", of="b9", event="clients", clients=5)
+    event = ArchivedEvent(
+        id=1, ts=9_000, last=9_000, times=1, kind=change.kind, record=msgspec.to_builtins(change)
+    )
+    assert uncounted_losses(absent, [event], 1_000) == []
+    assert uncounted_losses(absent, [], 1_000) == [lost]
+    total = Interruptions(1_000)
+    total.add_absent(lost)
+    assert (total.clients, total.back, total.longest_ms, total.sum_ms, total.unheard_ms) == (
+        5,
+        2,
+        4_000,
+        6_000,
+        6_000,
+    )

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.sentences import because, clients, lines_of
-from loadmanager.engine.moves.move import Outcome
+from loadmanager.cli.admin.status import slow_moves
+from loadmanager.engine.history.records import move_record, recorded_move
+from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.engine.strategies.plan_document import UnloadShown
-from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.decisions import DecisionShown, of_move
 from loadmanager.leader.documents.members import AbsentBroker
 
 MOVE: dict[str, Any] = {
@@ -129,7 +131,7 @@ def test_a_placement_says_what_its_broker_uses() -> None:
                 clients_waited_ms=310.0,
                 clients_waited_mean_ms=300.0,
             ),
-            "4 clients waited 310 ms",
+            "4 clients waited 300 ms on the mean, 310 ms at most",
         ),
         (
             Outcome(
@@ -155,3 +157,34 @@ def test_bundles_that_are_not_named_are_counted() -> None:
     assert bundles_text(lost).endswith(" until the next lookup: a, b, c and 1 more")
     lost = AbsentBroker(broker="b", left_at=1, how="lost", bundles=3, waiting=names[:3])
     assert bundles_text(lost).endswith(" until the next lookup: a, b, c")
+
+
+SILENT = Move(
+    id="1-m1", bundle="b", source="b1:8080", destination="b2:8080", reason="r", why={},
+    author=Author.CYCLE, swap=None, state=MoveState.RUNNING, created_at=0, started_at=1_000,
+    ended_at=None, outcome=None, clients=4,
+)  # fmt: skip
+
+
+def test_a_move_off_a_broker_that_does_not_answer() -> None:
+    """Since when nobody may be served, and who waits: while it is under way, when it has failed,
+    and when the destination got it after all.
+    """
+    (line,) = slow_moves([SILENT, replace(SILENT, started_at=40_000)], 41_000)
+    assert line == (
+        "b is under way from b1:8080 to b2:8080 since 1970-01-01 00:00:01Z (40 s): b1:8080 has not "
+        "answered; 4 clients of it may wait"
+    )
+    outcome = Outcome("b1:8080 did not finish within 30 s", unanswered_since=1_000)
+    for state, until in (
+        (MoveState.FAILED, "from then on"),
+        (MoveState.DONE, "until 1970-01-01 00:00:31Z"),
+    ):
+        ended = replace(SILENT, state=state, ended_at=31_000, outcome=outcome)
+        record = move_record(31_000, "b0", ended, epoch=1, cycle=1, life=None)
+        recorded = recorded_move(record, 31_000)
+        lines = lines_of(of_move(recorded, id="1-m1", ts=31_000, kind="move", epoch=1, cycle=1))
+        assert lines[-1].strip() == (
+            "b1:8080 gave no answer since 1970-01-01 00:00:01Z: nobody may have been served "
+            f"{until}; 4 clients of it may have waited"
+        )

@@ -73,6 +73,7 @@ async def test_a_move_is_verified() -> None:
             "clientsWaitedMs": 905.0,
             "clientsWaitedMeanMs": 305.0,
             "pauseMs": 5.0,
+            "unansweredSince": None,
         }
         assert led.load_manager.snapshot(led.strategies.value).pause_s == 0.305
         record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
@@ -144,6 +145,8 @@ async def test_what_goes_wrong(
         assert move.outcome is not None
         assert (move.state.value, move.outcome.owner) == (state, owner)
         assert text in move.outcome.text
+        silent = move.started_at if "did not finish" in text or "reached" in text else None
+        assert move.outcome.unanswered_since == silent
         assert led.fleet.owners(A) == [owner]
         assert led.view.under_way(A, led.moves.term.clock.now_ms()) == (
             "b2:8080" if state == "done" else None

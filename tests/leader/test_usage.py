@@ -76,6 +76,7 @@ async def test_headroom_is_shown() -> None:
         room = led.overview.cluster(9).headroom
         assert room is not None
         assert (room.resource, room.below_percent) == ("cpu", 85.0)
+        assert room.measurable
         assert room.times == pytest.approx(85 / 45, rel=0.1)
         assert room.times_without_one == pytest.approx(64 / 45, rel=0.1)
         await led.wishes.cordon("b3:8080", Cordon(1), ())

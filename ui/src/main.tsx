@@ -68,6 +68,13 @@ function spread(brokers: Broker[]): string {
 
 /** Below what the traffic may grow to, and what of it one broker fewer could carry. */
 function headroom(room: NonNullable<Cluster["headroom"]>, { brokers, replay }: Cluster): JSX.Element {
+  const { carriedPercent: carried, measurableFromPercent: least } = room;
+  if (typeof carried === "number" && carried < least)
+    return (
+      <abbr title={`The traffic uses ${carried.toFixed(1)}% of ${room.resource} on the mean: what more of it would use is noise of the sensors.`}>
+        <small>not measurable below {least.toFixed(0)}%</small>
+      </abbr>
+    );
   const shown = (value: number): string => (value > 100 ? "> 100" : value.toFixed(1));
   const all = shown(room.times), fewer = shown(room.timesWithoutOne);
   const below = `stays below ${room.belowPercent}% if all brokers carry the same`;

@@ -697,6 +697,7 @@ function outcomeOf(record: ArchivedEvent["record"]): Outcome {
     clientsWaitedMs: figure(record, "clientsWaitedMs"),
     clientsWaitedMeanMs: figure(record, "clientsWaitedMeanMs"),
     pauseMs: figure(record, "pauseMs"),
+    unansweredSince: figure(record, "unansweredSince"),
   };
 }
 
@@ -715,6 +716,7 @@ function moveOf({ ts, record }: ArchivedEvent): Move {
     startedAt: null,
     endedAt: ts,
     outcome: outcomeOf(record),
+    clients: figure(record, "clients"),
   };
 }
 

@@ -235,9 +235,14 @@ export function clients(outcome: Move["outcome"]): string {
   const longest = outcome?.clientsWaitedMs, mean = outcome?.clientsWaitedMeanMs;
   if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back`;
   const waited = `${plural(closed, "client")} waited`;
-  return typeof mean !== "number" || longest <= 1.5 * mean
-    ? `${waited} ${briefly(longest)}`
-    : `${waited} ${briefly(mean)} on the mean, ${briefly(longest)} at most`;
+  return `${waited} ${waits(longest, mean, back)}`;
+}
+
+// How long clients waited: on the mean, and at most.
+function waits(longest: number, mean: number | null | undefined, clients: number): string {
+  if (typeof mean !== "number" || clients < 2) return briefly(longest);
+  if (briefly(mean) === briefly(longest)) return `${briefly(longest)} each`;
+  return `${briefly(mean)} on the mean, ${briefly(longest)} at most`;
 }
 
 // When and how a broker left, and what became of its bundles; as `loadmanager admin status` says it.
@@ -263,13 +268,13 @@ export function returnText(absence: Absent): string {
 
 // What became of the clients of a broker that left, as it had last published them.
 function absentClients(absence: Absent): string {
-  const { clients, clientsBack: back = 0, clientsWaitedMs: longest, unheardMs } = absence;
+  const { clients, clientsBack: back = 0, clientsWaitedMs: longest, clientsWaitedMeanMs: mean, unheardMs } = absence;
   if (!clients) return "";
   const those = plural(clients, "client");
   const missing = back < clients;
   if (typeof longest !== "number") return missing ? `; ${fewOf(back)} of ${those} back` : `; ${those} back`;
   const before = unheardMs ? ` since then, and up to ${briefly(unheardMs)} before` : "";
-  const waited = `waited up to ${briefly(longest)}${before}`;
+  const waited = `waited ${waits(longest, mean, back)}${before}`;
   return missing ? `; ${fewOf(back)} of ${those} back, who ${waited}` : `; ${those} ${waited}`;
 }
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.sentences import ALIKE, few_of
+from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import LATER, NO_ANSWER, AbsentBroker, MembersShown
@@ -84,12 +84,7 @@ def clients_waited(absence: Waiting) -> str:
     text = f"{few_of(back)} of {clients} back" if missing else f"{clients} waited"
     if absence.clients_waited_ms is None:
         return text if missing else f"{clients} back"
-    longest, mean = absence.clients_waited_ms, absence.clients_waited_mean_ms or 0.0
-    waited = (
-        f"{span(mean)} on the mean, {span(longest)} at most"
-        if longest > ALIKE * mean
-        else (span(longest))
-    )
+    waited = waits_text(absence.clients_waited_ms, absence.clients_waited_mean_ms, back)
     text += f", who waited {waited}" if missing else f" {waited}"
     if absence.unheard_ms:
         text += f" since it was lost, and up to {span(absence.unheard_ms)} before"

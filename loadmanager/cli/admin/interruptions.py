@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import events_of
-from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.times import span, time_of_day
 from loadmanager.engine.history.members import MemberChange
@@ -15,6 +15,7 @@ from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import DAY_MS
+from loadmanager.leader.documents.members import AbsentBroker, MembersShown
 
 EVENTS_MAX = 1_000
 KINDS = ("decision.move", MemberChange.kind)
@@ -52,12 +53,19 @@ class Interruptions:
             self.moves += change.state == MoveState.DONE.value
             self.failed += change.state == MoveState.FAILED.value
             clients = change.clients_closed
-        if clients is None:
-            return
+        if clients is not None:
+            self._waited(clients, change)
+
+    def add_absent(self, absent: AbsentBroker) -> None:
+        """Count the clients of a lost broker that come back now, of which no record is yet."""
+        if absent.clients is not None:
+            self.unheard_ms = max(self.unheard_ms, absent.unheard_ms or 0)
+            self._waited(absent.clients, absent)
+
+    def _waited(self, clients: int, came: Decision | MemberChange | AbsentBroker) -> None:
         self.clients += clients
-        self.back += (back := change.clients_back or 0)
-        longest = change.clients_waited_ms or 0.0
-        mean = change.clients_waited_mean_ms
+        self.back += (back := came.clients_back or 0)
+        longest, mean = came.clients_waited_ms or 0.0, came.clients_waited_mean_ms
         self.longest_ms = max(self.longest_ms, longest)
         self.sum_ms += back * (longest if mean is None else mean)
 
@@ -84,6 +92,31 @@ def interruptions(since_ms: int, events: Iterable[ArchivedEvent]) -> Interruptio
     return total
 
 
+def uncounted_losses(
+    absent: Iterable[AbsentBroker], events: Sequence[ArchivedEvent], since_ms: int
+) -> list[AbsentBroker]:
+    """The brokers that were lost since then and whose clients are still counted: that is recorded
+    once all are back, or ten minutes later.
+    """
+    changes = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
+    counted = [(it.of, it.ts) for it in changes if it.event == "clients"]
+    return [
+        it
+        for it in absent
+        if it.how == "lost"
+        and it.left_at >= since_ms
+        and not any(of == it.broker and ts >= it.left_at for of, ts in counted)
+    ]
+
+
+def _absent(admin: AdminClient) -> list[AbsentBroker]:
+    """What the leader knows of those that left; none if it does not answer."""
+    try:
+        return admin.get(f"{OWN}/members", MembersShown).absent
+    except LoadManagerError:
+        return []
+
+
 def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
     """Those since midnight (UTC), or since there are records, in a sentence; none without
     archives, and before anything was moved or lost.
@@ -95,6 +128,8 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
         if len(answer.events) == EVENTS_MAX:  # earlier ones are left out
             begin = max(begin, answer.events[-1].ts)
         total = interruptions(begin, answer.events)
+        for absent in uncounted_losses(_absent(admin), answer.events, begin):
+            total.add_absent(absent)
     except LoadManagerError:
         return []
     return [str(total)] if total.moves or total.failed or total.lost else []

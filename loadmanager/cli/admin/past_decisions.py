@@ -97,6 +97,7 @@ def _single(event: ArchivedEvent, record: Decision) -> DecisionShown:
     }
     if record.action == "split":
         return DecisionShown(**head, broker=record.owner)
+    head |= {"clients": record.clients}
     return DecisionShown(
         **head,
         move=record.move or "",

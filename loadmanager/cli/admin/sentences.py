@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.times import clock, span, time_of_day
-from loadmanager.engine.moves.move import Outcome
+from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.engine.strategies.plan_document import (
     SkipShown,
     UnloadShown,
@@ -23,8 +23,6 @@ from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.moves import CordonShown, PauseShown, PinShown
 
 NAMED_MAX = 3
-ALIKE = 1.5
-"""A longest wait that is at most so many times the mean one says enough by itself."""
 """Brokers that were rejected, by name."""
 LINES_MAX = 20
 """Details of one decision."""
@@ -238,7 +236,30 @@ def _move(decision: DecisionShown) -> tuple[str, list[str]]:
             way += f", paused {span(outcome.pause_ms)}"
     head = f"{_text(decision.bundle)} {_ENDS.get(state, state)}{way}"
     end = _rest(outcome) if state == "done" else outcome.text
-    return head, _given(_because(decision), end)
+    return head, _given(_because(decision), end, _unanswered(decision, outcome))
+
+
+def _unanswered(decision: DecisionShown, outcome: Outcome) -> str:
+    """Since when nobody may have served a bundle whose owner gave no answer, and who waited."""
+    if outcome.unanswered_since is None:
+        return ""
+    until = f"until {clock(decision.ts)}" if decision.state == "done" else "from then on"
+    clients = decision.clients if isinstance(decision.clients, int) else None
+    who = "" if clients is None else f"; {count_of(clients, 'client')} of it may have waited"
+    return (
+        f"{_text(decision.source)} gave no answer since {clock(outcome.unanswered_since)}: nobody "
+        f"may have been served {until}{who}"
+    )
+
+
+def under_way_text(move: Move, now_ms: int) -> str:
+    """A move that is under way: since when, and who waits."""
+    began = move.started_at or move.created_at
+    clients = "" if move.clients is None else f"; {count_of(move.clients, 'client')} of it may wait"
+    return (
+        f"{move.bundle} is under way from {move.source} to {move.destination or 'another broker'} "
+        f"since {clock(began)} ({span(now_ms - began)}): {move.source} has not answered{clients}"
+    )
 
 
 def few_of(back: int) -> str:
@@ -262,9 +283,16 @@ def clients(outcome: Outcome) -> str:
     if outcome.clients_waited_ms is None:
         return f"{back} of {closed} back"
     longest, mean = outcome.clients_waited_ms, outcome.clients_waited_mean_ms
-    if mean is None or longest <= ALIKE * mean:
-        return f"{closed} waited {span(longest)}"
-    return f"{closed} waited {span(mean)} on the mean, {span(longest)} at most"
+    return f"{closed} waited {waits_text(longest, mean, back)}"
+
+
+def waits_text(longest_ms: float, mean_ms: float | None, clients: int) -> str:
+    """How long clients waited: on the mean, and at most."""
+    if mean_ms is None or clients < 2:
+        return span(longest_ms)
+    if span(mean_ms) == span(longest_ms):
+        return f"{span(longest_ms)} each"
+    return f"{span(mean_ms)} on the mean, {span(longest_ms)} at most"
 
 
 def _rest(outcome: Outcome) -> str:

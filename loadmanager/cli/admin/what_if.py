@@ -7,15 +7,34 @@ from typing import Any
 import click
 
 from loadmanager.cli.admin.archives import incomplete, now_ms, until_option
+from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.status import headroom_text
 from loadmanager.cli.admin.times import Moment, clock
 from loadmanager.cli.changes import change_options
-from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.errors import BadInputError, LoadManagerError
+from loadmanager.leader.documents.cluster import ClusterShown
 
 HOUR_MS = 3_600_000
 MOVES = """moves that were: bundles that had another owner at one look at the archives than at the
   look before; those that brokers took over from one that restarted are among them"""
+
+
+def _headroom(admin: AdminClient, times: float) -> list[str]:
+    """What `status` says of more traffic now, for another multiple of it than 1."""
+    if times == 1.0:
+        return []
+    try:
+        room = admin.get(f"{OWN}/cluster?limit=1", ClusterShown).headroom
+    except LoadManagerError:
+        return []
+    if room is None:
+        return []
+    text = headroom_text(room, [])
+    if not room.measurable:
+        return [f"{text}: so is what {times:g} times it would use, in the figures above"]
+    return [f"`status` says by the last reports: {text}"]
 
 
 @click.command("what-if", cls=AdminCommand)
@@ -52,5 +71,6 @@ def what_if(
     price = price_in(lately.settings) if price is None else price
     answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest, present=lately.present)
     legend = LEGEND.splitlines() + ([] if lately.present else MOVES.splitlines())
-    shown = (*answer.shown(lately.title, price), legend, *incomplete(lately.notes))
+    lines = _headroom(admin, change["times"]) if until is None else []
+    shown = (*answer.shown(lately.title, price), lines, legend, *incomplete(lately.notes))
     return Output(answer.document(price), shown, missing=lately.missing)

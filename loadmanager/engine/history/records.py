@@ -150,6 +150,12 @@ class Decision(Record):
     """The ids by which the leader shows it: its own, and of `move`, also that of the decision that
     ordered the move. Empty in earlier versions, and where a broker decided that does not lead.
     """
+    unanswered_since: int | None = None
+    """When the source was ordered to give the bundle up, in ms since the epoch, if it gave no
+    answer: from then on it may have served nobody.
+    """
+    clients: int | None = None
+    """Producers and consumers of the bundle when the move began, by the source's last report."""
     figures: dict[str, str] = msgspec.field(default_factory=dict)
     """Of `place`: the numbers of a rule that says them, as texts: BalancedPlacement says what the
     broker uses, by the model and by its sensors, with the model's error.
@@ -420,6 +426,8 @@ def move_record(
         clients_waited_ms=outcome.clients_waited_ms,
         clients_waited_mean_ms=outcome.clients_waited_mean_ms,
         pause_ms=outcome.pause_ms,
+        unanswered_since=outcome.unanswered_since,
+        clients=move.clients,
         life=life,
         waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_at),
         ids=list(ids),
@@ -450,6 +458,7 @@ def recorded_move(record: Decision, ended_ms: int) -> Move:
         started_at=None,
         ended_at=ended_ms,
         outcome=recorded_outcome(record),
+        clients=record.clients,
     )
 
 
@@ -464,6 +473,7 @@ def recorded_outcome(record: Decision) -> Outcome:
         clients_waited_ms=record.clients_waited_ms,
         clients_waited_mean_ms=record.clients_waited_mean_ms,
         pause_ms=record.pause_ms,
+        unanswered_since=record.unanswered_since,
     )
 
 

@@ -5,6 +5,7 @@ What a broker uses beside its traffic stays where it is; only what it carries is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,13 @@ CARRIED_MIN = 1e-9
 """So little work has no headroom that could be said."""
 
 
+MEASURABLE_MIN = 0.05
+ERRORS = 2.0
+"""Traffic that uses less of the brokers than this, or than so many mean errors of the model, tells
+nothing of what more of it would use: the rest is noise of the sensors.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Headroom:
     """Of one resource. Below 1, the brokers cannot even carry what there is."""
@@ -24,6 +32,8 @@ class Headroom:
     """The traffic that all brokers could carry, as a multiple of the present one."""
     times_without_one: float
     """The same without the broker that has the most room; 0 where there is only one."""
+    carried_usage: float
+    """What the present traffic uses of a broker on the mean, as a fraction."""
 
 
 def headroom(
@@ -48,4 +58,13 @@ def headroom(
     if closed is not None:
         room[closed[counts]] = 0.0
     whole = float(room.sum())
-    return Headroom(whole / carried, (whole - float(room.max())) / carried)
+    usage = float((per_work[counts] * work[counts]).mean())
+    return Headroom(whole / carried, (whole - float(room.max())) / carried, usage)
+
+
+def measurable_from(errors: Sequence[float]) -> float:
+    """The usage (a fraction) that traffic must have before headroom says something, with these
+    errors of the model, one for each broker.
+    """
+    mean = sum(errors) / len(errors) if errors else 0.0
+    return max(MEASURABLE_MIN, ERRORS * mean)

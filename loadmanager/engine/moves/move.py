@@ -72,6 +72,10 @@ class Outcome(Shape, kw_only=False):
     """The same for all of these, on the mean."""
     pause_ms: float | None = None
     """From the fence at the source to the acquisition by the destination."""
+    unanswered_since: int | None = None
+    """When the source was ordered to give the bundle up, if it gave no answer: from then on it may
+    have served nobody.
+    """
     children: list[str] | UnsetType = UNSET
     """The bundles that replaced the one that was split; none if it was not split."""
 
@@ -98,6 +102,10 @@ class Move(Shape, eq=False):
     started_at: int | None
     ended_at: int | None
     outcome: Outcome | None
+    clients: int | None = None
+    """Producers and consumers of the bundle when the move began, by the source's last report; null:
+    not told.
+    """
 
     @property
     def ended(self) -> bool:

@@ -121,6 +121,15 @@ class HeadroomShown(Shape):
     """The traffic that they could carry, as a multiple of the present one."""
     times_without_one: float
     """The same without the broker that has most room: below 1, that one cannot be lost."""
+    carried_percent: float | None = None
+    """What the present traffic uses of the resource on the mean; null: of an earlier version."""
+    measurable_from_percent: float = 0.0
+    """If traffic uses less than this, the other figures are noise of the sensors."""
+
+    @property
+    def measurable(self) -> bool:
+        """Whether the figures say something."""
+        return self.carried_percent is None or self.carried_percent >= self.measurable_from_percent
 
 
 class ClusterShown(Shape):

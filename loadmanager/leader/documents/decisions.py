@@ -74,6 +74,7 @@ class DecisionShown(Shape):
     started_at: int | UnsetType | None = UNSET
     ended_at: int | UnsetType | None = UNSET
     outcome: Outcome | UnsetType | None = UNSET
+    clients: int | UnsetType | None = UNSET
     step: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
 

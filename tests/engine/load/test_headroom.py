@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loadmanager.engine.load.headroom import CARRIED_MIN, headroom
+from loadmanager.engine.load.headroom import CARRIED_MIN, headroom, measurable_from
 
 LIMIT = 0.85
 BROKER = st.tuples(
@@ -37,6 +37,13 @@ def test_what_is_used_beside_traffic_is_not_spread() -> None:
     assert room is not None
     assert room.times == pytest.approx(0.9 / 0.4)
     assert room.times_without_one == pytest.approx(0.45 / 0.4)
+    assert room.carried_usage == pytest.approx(0.2)
+
+
+def test_it_is_measurable_when_traffic_stands_out() -> None:
+    """Of the noise of sensors, or of the errors of the model."""
+    assert measurable_from([]) == measurable_from([0.01, 0.02]) == 0.05
+    assert measurable_from([0.02, 0.06]) == pytest.approx(0.08)
 
 
 def test_brokers_to_which_work_adds_nothing_do_not_count() -> None:
