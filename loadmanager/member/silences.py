@@ -20,13 +20,13 @@ CLOCKS_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class StoreSilence:
     """A time without answers, in ms since the epoch."""
 
     begin_ms: int
     end_ms: int
 
-    def overlaps(self, other: Silence) -> bool:
+    def overlaps(self, other: StoreSilence) -> bool:
         """Whether both are of one outage, as far as clocks can tell."""
         return (
             self.begin_ms - CLOCKS_MS <= other.end_ms and other.begin_ms - CLOCKS_MS <= self.end_ms
@@ -38,7 +38,7 @@ class SilenceWatch:
     """Looks at the lease of this broker."""
 
     lease: Lease
-    last: Silence | None = None
+    last: StoreSilence | None = None
     """The last silence, or the one that lasts."""
     lasts: bool = False
     _full_s: float = 0.0
@@ -52,12 +52,12 @@ class SilenceWatch:
         if not self.lasts:
             return
         if self.last is None or self.last.end_ms < now_ms - 2 * CLOCKS_MS:
-            self.last = Silence(now_ms, now_ms)
-        self.last = Silence(self.last.begin_ms, now_ms)
+            self.last = StoreSilence(now_ms, now_ms)
+        self.last = StoreSilence(self.last.begin_ms, now_ms)
 
 
 def was_away_for_all(
-    own: Silence, silences: Mapping[str, Silence], others: Collection[str]
+    own: StoreSilence, silences: Mapping[str, StoreSilence], others: Collection[str]
 ) -> bool:
     """Whether at least half of the others had no answers then, either."""
     silent = [name for name in others if name in silences and own.overlaps(silences[name])]

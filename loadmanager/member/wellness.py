@@ -29,7 +29,7 @@ from loadmanager.kit.tasks import every
 from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ports.hosting import Hosting, SelfChecking
-from loadmanager.member.silences import Silence, SilenceWatch, was_away_for_all
+from loadmanager.member.silences import SilenceWatch, StoreSilence, was_away_for_all
 
 STEP_S = 2.0
 SETTLED_S = 6.0
@@ -117,7 +117,7 @@ class Wellness:
     _unjudged_s: float | None = None
     """A loss of the lease of which it is not known yet whether others had it, too."""
     _silences: SilenceWatch = field(init=False)
-    _silence_said: Silence | None = None
+    _silence_said: StoreSilence | None = None
     _proven_s: float | None = None
     """Since when the lease is held."""
     _said_s: float | None = None
@@ -188,7 +188,7 @@ class Wellness:
         if lost_s is None or proven_s is None or now_s - max(proven_s, lost_s) < JUDGED_S:
             return
         ago_ms = round(1000 * (now_s - lost_s))
-        own = Silence(self.base.clock.now_ms() - ago_ms, self.base.clock.now_ms() - ago_ms)
+        own = StoreSilence(self.base.clock.now_ms() - ago_ms, self.base.clock.now_ms() - ago_ms)
         others = self.cluster.brokers.registered - {self.base.broker_id}
         if was_away_for_all(own, await self._silences_said(), others):
             self._unjudged_s = None
@@ -278,7 +278,7 @@ class Wellness:
         node = await self.base.store.get(paths.UNWELL)
         return {} if node is None else _read(node.value)
 
-    async def _silences_said(self) -> dict[str, Silence]:
+    async def _silences_said(self) -> dict[str, StoreSilence]:
         """The last time for which the store did not answer, of each broker that says so."""
         node = await self.base.store.get(paths.UNWELL)
         return {} if node is None else _silences_in(node.value)
@@ -317,10 +317,12 @@ def _read(value: bytes) -> dict[str, int]:
         return {}
 
 
-def _silences_in(value: bytes) -> dict[str, Silence]:
+def _silences_in(value: bytes) -> dict[str, StoreSilence]:
     """As `_read`; brokers of earlier versions say nothing of this."""
     try:
         spans = json.loads(value).get("silent", {})
-        return {str(name): Silence(int(begin), int(end)) for name, (begin, end) in spans.items()}
+        return {
+            str(name): StoreSilence(int(begin), int(end)) for name, (begin, end) in spans.items()
+        }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
