@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.held_connection import HeldConnection
 from loadmanager.limits.limit import Ticket
 from loadmanager.limits.publish import Sender
 from loadmanager.limits.tracker import ConnectionThrottle
@@ -19,25 +19,6 @@ CONNECTIONS_MAX = 200
 """A report has so many connections, those that are held longest."""
 NAMES_MAX = 20
 """Limits and topics of a connection that a report names."""
-
-
-class HeldConnection(Shape):
-    """A connection that limits hold now, or held for a moment again and again until now."""
-
-    client: str
-    """Its address and port."""
-    held_ago_ms: float
-    """When that began."""
-    limits: list[str]
-    """Those that hold it."""
-    topics: list[str]
-    """Of the producers whose publishes these limits hold."""
-    others: list[str]
-    """Other topics whose producers and consumers use it, and wait as well: the first ones."""
-    others_total: int
-    uses_topic: bool | None = None
-    """Whether a producer or consumer of the topic that is asked about uses it; null: no topic is.
-    """
 
 
 def held_connections(throttling: BrokerThrottling, now_ns: int) -> list[HeldConnection]:

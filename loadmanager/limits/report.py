@@ -10,7 +10,8 @@ from msgspec import structs
 
 from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
-from loadmanager.limits.held_connections import HeldConnection, held_by_others, held_connections
+from loadmanager.limits.held_connection import HeldConnection
+from loadmanager.limits.held_connections import held_by_others, held_connections
 from loadmanager.limits.limit import Limit, Ticket
 from loadmanager.limits.publish import CAUSES, Sender
 from loadmanager.limits.stats import WINDOW_NS, LimitSnapshot

@@ -49,8 +49,8 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     It says on which topic they are, which broker serves it, how much they get through, and what
     holds them now; those with exactly this name come first. `history` of the name or the address
     tells when they came, left and were refused. With --refused, those of the last hour who were
-    refused something, or since --since, how often, and when last; TEXT is then a whole name, an
-    address, a role or a topic, or left out.
+    refused something, or since --since, how often, and when last; TEXT is then a part of a name, an
+    address, a role, a topic or the reason, or left out.
     """
     if refused:
         return _refused(admin, text, since, limit)
@@ -107,8 +107,13 @@ def _last_of(admin: AdminClient, text: str) -> list[str]:
 
 def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:
     since = now_ms() - HOUR_MS if since is None else since
-    past = events_of(admin, (REFUSED,), text or None, since_ms=since, limit=RECORDS_MAX)
-    refusals = list(_together([event.record_as(ClientStep) for event in past.events]).values())
+    past = events_of(admin, (REFUSED,), since_ms=since, limit=RECORDS_MAX)
+    events = [event for event in past.events if _has(event.record_as(ClientStep), text)]
+    if len(past.events) >= RECORDS_MAX:  # with the whole name, it may be among earlier ones
+        past = events_of(admin, (REFUSED,), text or None, since_ms=since, limit=RECORDS_MAX)
+        events += [event for event in past.events if event not in events]
+        events.sort(key=lambda event: -event.last)
+    refusals = list(_together([event.record_as(ClientStep) for event in events]).values())
     rows = [
         (
             clock(step.ts),
@@ -126,8 +131,14 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
     nobody = f"nobody was refused since {clock(since)}, as far as it is recorded"
     shown: Shown = table(headers, rows) if rows else nobody
     notes = [f"and {len(refusals) - limit} more"] if len(refusals) > limit else []
-    data = [{"ts": event.ts, "record": event.record} for event in past.events]
+    data = [{"ts": event.ts, "record": event.record} for event in events]
     return Output(data, (shown, *notes, *incomplete(past.notes)), missing=past.missing)
+
+
+def _has(step: ClientStep, text: str) -> bool:
+    """Whether a part of what a refusal says is this."""
+    says = (step.client, *step.roles, step.name, step.topic, step.subscription, step.reason)
+    return any(text.casefold() in each.casefold() for each in says if each)
 
 
 def _together(steps: Iterable[ClientStep]) -> dict[tuple[object, ...], ClientStep]:

@@ -9,7 +9,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.times import clock
 from loadmanager.kit.errors import LoadManagerError
-from loadmanager.limits.held_connections import HeldConnection
+from loadmanager.limits.held_connection import HeldConnection
 
 WAITS_TOO = (
     "a connection that is held is not read: a producer or consumer that is to attach through it "

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.archives import at_option, events_of, incomplete
-from loadmanager.cli.admin.asking import V2
+from loadmanager.cli.admin.archives import EventsOfAll, at_option, events_of, incomplete
+from loadmanager.cli.admin.asking import V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
-from loadmanager.cli.admin.shapes import Names, Texts
+from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
+from loadmanager.cli.admin.shapes import Document, Names, Texts
 from loadmanager.cli.admin.times import clock
+from loadmanager.cli.compared_settings import by_value, differing
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import SETTINGS
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
 
 CHANGES_MAX = 2_000
+LINE_MAX = 500
 CONFIGURATION = f"{V2}/brokers/configuration"
 
 group = AdminGroup(
@@ -33,36 +36,65 @@ _key = click.argument("key")
 @click.option("--all", "every", is_flag=True, help="all that can be set, not only those that are")
 @at_option
 def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
-    """List the keys that are set for all brokers; the others are as in each one's broker.conf.
+    """List the keys that are set for all brokers, and say which settings in force differ from
+    broker to broker; keys that are not set are as in each one's broker.conf.
 
-    With --at, those of then: the present ones without what was changed since.
+    With --at, those that were set then, each with its last change before.
     """
     values = admin.get(f"{CONFIGURATION}/values", Texts)
     if at is not None:
         return _settings_at(admin, values, at)
-    if not every:
-        return listed(values, ("key", "value"), sorted(values.items()), "no key is set")
-    names = admin.get(CONFIGURATION, Names)
-    rows = [(name, values.get(name)) for name in sorted(names)]
-    return Output({name: values.get(name) for name in names}, table(("key", "value"), rows))
+    compared, missing = _compared(admin)
+    data: dict[str, str | None] = {**values}
+    if every:
+        data = {name: values.get(name) for name in admin.get(CONFIGURATION, Names)}
+    rows = sorted(data.items())
+    shown = table(("key", "value"), rows) if rows else "no key is set"
+    return Output(data, (shown, compared), missing=missing)
+
+
+def _compared(admin: AdminClient) -> tuple[list[str], dict[str, str]]:
+    """Whether all brokers have the same settings, in lines; and who did not say."""
+    answers, missing = ask_each(admin, brokers_of(admin), _in_force)
+    differ = differing(answers)
+    if not differ:
+        return [
+            f"the settings in force are the same on {count_of(len(answers), 'broker')}"
+        ], missing
+    lines = [f"{key} differs: {by_value(values)}"[:LINE_MAX] for key, values in differ.items()]
+    return lines, missing
+
+
+def _in_force(at: AdminClient, _broker: str) -> dict[str, str]:
+    keys = at.get(f"{CONFIGURATION}/runtime", Document)
+    return {key: str(value) for key, value in keys.items()}
 
 
 def _settings_at(admin: AdminClient, values: Texts, at_ms: int) -> Output:
-    changes = events_of(admin, ("change",), SETTINGS, since_ms=at_ms + 1, limit=CHANGES_MAX)
-    since: dict[str, str] = {}
-    for change in changes.events:  # the newest first
-        record = change.record_as(ChangeShown)
-        before, after = _fields(record.before), _fields(record.after)
-        for key in sorted({*before, *after}):
+    """The present values without what was changed since, each with its last change before."""
+    later = events_of(admin, ("change",), SETTINGS, since_ms=at_ms + 1, limit=CHANGES_MAX)
+    for _, before, after in _changes(later):  # the newest first
+        for key in (*before, *after):
             values.pop(key, None)
-            if key in before:
-                values[key] = str(before[key])
-            since[key] = f"{clock(change.ts)} by {record.role or record.address}"
-    names = sorted({*values, *since})
-    rows = [(name, values.get(name), since.get(name, "")) for name in names]
+        values |= {key: str(value) for key, value in before.items()}
+    earlier = events_of(admin, ("change",), SETTINGS, until_ms=at_ms, limit=CHANGES_MAX)
+    changed: dict[str, str] = {}
+    for text, before, after in _changes(earlier):
+        for key in (*before, *after):
+            changed.setdefault(key, text)
+    rows = [(key, value, changed.get(key, "")) for key, value in sorted(values.items())]
     shown = table(("key", "value", "changed"), rows) if rows else "no key was set"
     data = [dict(zip(("key", "value", "changed"), row, strict=True)) for row in rows]
-    return Output(data, (shown, *incomplete(changes.notes)), missing=changes.missing)
+    notes = list(dict.fromkeys((*later.notes, *earlier.notes)))
+    return Output(data, (shown, *incomplete(notes)), missing={**later.missing, **earlier.missing})
+
+
+def _changes(events: EventsOfAll) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """When and by whom settings were changed, and the keys before and after."""
+    for event in events.events:
+        record = event.record_as(ChangeShown)
+        who = f"{clock(event.ts)} by {record.role or record.address}"
+        yield who, _fields(record.before), _fields(record.after)
 
 
 def _fields(text: str | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from loadmanager.limits.held_connections import HeldConnection
+from loadmanager.limits.held_connection import HeldConnection
 
 Names = list[str]
 Texts = dict[str, str]

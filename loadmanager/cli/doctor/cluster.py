@@ -9,6 +9,7 @@ from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock
+from loadmanager.cli.compared_settings import by_key, by_value, differing
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
@@ -24,27 +25,6 @@ LATELY_MS = 3_600_000
 """Brokers that were lost within this time and are back are told of."""
 FORGET = "if it is not to come back: loadmanager admin brokers forget {}"
 BUSY_MAX = 0.8
-OWN_KEYS = frozenset(
-    (
-        "advertisedAddress",
-        "advertisedListeners",
-        "bindAddress",
-        "bindAddresses",
-        "brokerServicePort",
-        "brokerServicePortTls",
-        "eventLoopUvloop",
-        "internalListenerName",
-        "loadBalancerOverrideBrokerNicSpeedGbps",
-        "loadBalancerOverrideBrokerNics",
-        "loadManagerHistoryDirectory",
-        "logLevel",
-        "tlsCertificateFilePath",
-        "tlsKeyFilePath",
-        "webServicePort",
-        "webServicePortTls",
-    )
-)
-"""Keys that may differ from broker to broker: addresses, and what a machine has."""
 SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
 """Keys whose difference breaks something."""
 
@@ -87,13 +67,14 @@ def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
 def _leaders(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
     leaders = {broker.leader for broker in answering.values()}
     leading = [name for name, broker in answering.items() if broker.value("loadmanager_leader")]
-    managers = _values(answering, "loadManagerClassName")
+    settings_of = {name: broker.settings for name, broker in answering.items()}
+    managers = by_key(settings_of).get("loadManagerClassName", {})
     kinds = {Manager.of(value) for value in managers}
     if len(kinds) > 1:
         yield warning(
             PART,
             "loadManagerClassName",
-            f"brokers run two load managers, each with a leader of its own: {_by_value(managers)}",
+            f"brokers run two load managers, each with a leader of its own: {by_value(managers)}",
             "that is meant while you change the manager; else give all of them the same",
         )
     elif len(leading) > 1:
@@ -143,29 +124,13 @@ def _clocks(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
         yield fine(PART, "clocks", text)
 
 
-def _values(answering: Mapping[str, BrokerFacts], key: str) -> dict[str, list[str]]:
-    """Value of a key → the brokers that have it."""
-    values: dict[str, list[str]] = {}
-    for name, broker in answering.items():
-        if key in broker.settings:
-            values.setdefault(broker.settings[key], []).append(name)
-    return values
-
-
-def _by_value(values: Mapping[str, list[str]]) -> str:
-    return "; ".join(
-        f"{value or 'empty'}: {named(brokers, 3)}" for value, brokers in sorted(values.items())
-    )
-
-
 def _settings(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
-    keys = {key for broker in answering.values() for key in broker.settings} - OWN_KEYS
-    differ = [key for key in sorted(keys) if len(_values(answering, key)) > 1]
-    for key in differ:
+    differ = differing({name: broker.settings for name, broker in answering.items()})
+    for key, values in differ.items():
         if key == "loadManagerClassName":
             continue
         made = problem if key in SAME_KEYS else warning
-        text = f"brokers have different values: {_by_value(_values(answering, key))}"
+        text = f"brokers have different values: {by_value(values)}"
         yield made(PART, key, text[:500], _same(key))
     if not differ and len(answering) > 1:
         yield fine(PART, "settings", f"the same on all {len(answering)} brokers")
