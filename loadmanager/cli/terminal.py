@@ -14,17 +14,16 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from loadmanager.kit.text import printable
 
+if TYPE_CHECKING:  # rich takes time, and help needs none of it
+    from rich.table import Table
+
 T = TypeVar("T")
 Cell = str | int | float | None
-Shown = str | list[str] | Table
+Shown: TypeAlias = "str | list[str] | Table"
 """A line, several lines, or a table."""
 _WIDE = 1_000_000
 _PLAIN = re.compile(r"[\w.:/@%+=,~-]+")
@@ -36,6 +35,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
     """Rows under headers, for `show`; numeric columns are aligned to the right, None is shown as
     `-`.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(box=None, pad_edge=False, header_style="bold")
     for header, *cells in zip(headers, *rows, strict=True):
         numeric = bool(cells) and all(
@@ -65,6 +67,8 @@ def _least(text: str, least: int) -> int:
 
 def _fit(made: Table, width: int) -> int:
     """Give columns their widths; returns that of the table, which is `width` if possible."""
+    from rich.console import Console
+
     console = Console(width=_WIDE)
     widths = [
         max(console.measure(cell).maximum for cell in (column.header, *column.cells))
@@ -117,23 +121,28 @@ def show(*parts: Shown) -> None:
     """
     texts = []
     for part in parts:
-        if not isinstance(part, Table) and not part:
-            continue
-        if isinstance(part, Table):
-            most = Console().width if sys.stdout.isatty() else _WIDE
-            width = _fit(part, most)
-            if width > most:
-                texts.append(_blocks(part, most))
-                continue
-            for column in part.columns:
-                column.header = Text(str(column.header).upper())
-            console = Console(width=max(width, 1))
-            with console.capture() as captured:
-                console.print(part)
-            texts.append("\n".join(line.rstrip() for line in captured.get().splitlines()))
+        if isinstance(part, str | list):
+            lines = [part] if isinstance(part, str) else part
+            texts += ["\n".join(map(printable, lines))] if part else []
         else:
-            texts.append("\n".join(map(printable, [part] if isinstance(part, str) else part)))
+            texts.append(_drawn(part))
     print("\n\n".join(texts))
+
+
+def _drawn(part: Table) -> str:
+    from rich.console import Console
+    from rich.text import Text
+
+    most = Console().width if sys.stdout.isatty() else _WIDE
+    width = _fit(part, most)
+    if width > most:
+        return _blocks(part, most)
+    for column in part.columns:
+        column.header = Text(str(column.header).upper())
+    console = Console(width=max(width, 1))
+    with console.capture() as captured:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def word(name: str) -> str:
@@ -158,6 +167,7 @@ def track(things: Sequence[T], text: str) -> Iterable[T]:
     """The things, one after another; a bar on standard error says how far it is, on a terminal."""
     if not sys.stderr.isatty():
         return things
+    from rich.console import Console
     from rich.progress import track as tracked
 
     return tracked(things, text, console=Console(stderr=True), transient=True)

@@ -8,13 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-import click
-
 from loadmanager.cli.admin.asking import OWN, ask_each
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.times import Moment, clock
-from loadmanager.cli.options import Decorator
+from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import OperationalError
@@ -42,23 +39,6 @@ START_MS = 60_000
 NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
 """What it means that a broker recorded no load of a kind while it recorded."""
 Part = TypeVar("Part", bound=ArchivePart)
-
-at_option: Decorator = click.option(
-    "--at",
-    type=Moment(past=True),
-    help="as it was then: 03:12, 2h ago, yesterday 03:12, 2026-11-20T14:00Z",
-)
-since_option: Decorator = click.option(
-    "--since", type=Moment(), help="not before then: 03:12, 2h, yesterday 03:12, 2026-11-20T14:00Z"
-)
-until_option: Decorator = click.option("--until", type=Moment(), help="not after then")
-
-
-def until_of(at: int | None, until: int | None) -> int | None:
-    """The end of the time of which the last ones are shown. Raises `click.UsageError`."""
-    if at is not None and until is not None:
-        raise click.UsageError("--at and --until say the same here: give one of them")
-    return until if at is None else at
 
 
 def now_ms() -> int:

@@ -9,19 +9,11 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from loadmanager.cli.admin.archives import (
-    at_option,
-    events_of,
-    has_archives,
-    incomplete,
-    since_option,
-    until_of,
-    until_option,
-)
+from loadmanager.cli.admin.archives import events_of, has_archives, incomplete
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import at_option, clock, since_option, until_of, until_option
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.kit.audit import ChangeShown, ChangesShown
 from loadmanager.kit.errors import OperationalError

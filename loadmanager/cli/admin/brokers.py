@@ -12,7 +12,6 @@ from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.archives import (
     EventsOfAll,
     LoadsOfAll,
-    at_option,
     events_of,
     figures,
     listed_at,
@@ -25,7 +24,7 @@ from loadmanager.cli.admin.downtimes import gone_at, say_down
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Report, Usage
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange

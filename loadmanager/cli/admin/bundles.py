@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from loadmanager.broker.admin.documents import BundlesData
-from loadmanager.cli.admin.archives import at_option, listed_at
+from loadmanager.cli.admin.archives import listed_at
 from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
@@ -36,6 +36,7 @@ from loadmanager.cli.admin.moves import (
 )
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.shapes import BundleStatsShown
+from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.errors import BadInputError

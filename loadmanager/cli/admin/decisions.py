@@ -11,20 +11,17 @@ from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
     EventsOfAll,
-    at_option,
     events_of,
     has_archives,
     incomplete,
     now_ms,
-    since_option,
-    until_of,
-    until_option,
 )
 from loadmanager.cli.admin.asking import OWN, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_decisions import KINDS, decisions_of
 from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.times import at_option, since_option, until_of, until_option
 from loadmanager.cli.terminal import Shown
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown

@@ -15,7 +15,6 @@ from loadmanager.cli.admin.archives import (
     has_archives,
     incomplete,
     now_ms,
-    since_option,
 )
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
@@ -23,7 +22,7 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
 from loadmanager.cli.admin.story import client_sentence
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, since_option
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.clients import REFUSED, ClientStep
 from loadmanager.kit.errors import OperationalError

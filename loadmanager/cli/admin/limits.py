@@ -10,7 +10,12 @@ from urllib.parse import quote
 import click
 
 from loadmanager.broker.admin.documents import LimitEndShown
-from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at, now_ms
+from loadmanager.cli.admin.archives import (
+    figures,
+    listed_at,
+    loads_at,
+    now_ms,
+)
 from loadmanager.cli.admin.asking import (
     OWN,
     V2,
@@ -35,7 +40,7 @@ from loadmanager.cli.admin.shapes import (
     Throttling,
     ThrottlingOfTopic,
 )
-from loadmanager.cli.admin.times import Duration, clock
+from loadmanager.cli.admin.times import Duration, at_option, clock
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.kit.errors import BadInputError, OperationalError

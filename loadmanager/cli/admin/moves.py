@@ -10,21 +10,20 @@ from urllib.parse import quote
 import click
 from msgspec import UNSET
 
-from loadmanager.cli.admin.archives import (
-    at_option,
-    events_of,
-    incomplete,
-    now_ms,
-    since_option,
-    until_of,
-    until_option,
-)
+from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text
-from loadmanager.cli.admin.times import Duration, clock
+from loadmanager.cli.admin.times import (
+    Duration,
+    at_option,
+    clock,
+    since_option,
+    until_of,
+    until_option,
+)
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.engine.history.records import Decision, recorded_move

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.archives import EventsOfAll, at_option, events_of, incomplete
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, incomplete
 from loadmanager.cli.admin.asking import V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
 from loadmanager.cli.admin.shapes import Document, Names, Texts
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import at_option, clock
 from loadmanager.cli.compared_settings import by_value, differing
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import SETTINGS

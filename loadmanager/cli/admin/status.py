@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import click
 
 from loadmanager.cli.admin.absences import missing_text, news
-from loadmanager.cli.admin.archives import at_option
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
 from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -22,7 +21,7 @@ from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_status import status_at
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text, under_way_text
 from loadmanager.cli.admin.shapes import Document
-from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.engine.moves.move import Move, MoveState
 from loadmanager.kit.errors import LoadManagerError

@@ -22,8 +22,6 @@ from loadmanager.cli.admin.archives import (
     now_ms,
     records_since,
     series_of,
-    since_option,
-    until_option,
 )
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.audit import PEERS
@@ -33,7 +31,7 @@ from loadmanager.cli.admin.downtimes import Downtime, downtimes
 from loadmanager.cli.admin.held_clients import held_now
 from loadmanager.cli.admin.past_decisions import decisions_of
 from loadmanager.cli.admin.sentences import lines_of
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.times import clock, since_option, span, until_option
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from loadmanager.cli.options import Decorator
 from loadmanager.kit.text import MOMENT_MS_MAX
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -130,3 +131,21 @@ def span(ms: float) -> str:
     if seconds < 1:
         return f"{ms:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+
+
+at_option: Decorator = click.option(
+    "--at",
+    type=Moment(past=True),
+    help="as it was then: 03:12, 2h ago, yesterday 03:12, 2026-11-20T14:00Z",
+)
+since_option: Decorator = click.option(
+    "--since", type=Moment(), help="not before then: 03:12, 2h, yesterday 03:12, 2026-11-20T14:00Z"
+)
+until_option: Decorator = click.option("--until", type=Moment(), help="not after then")
+
+
+def until_of(at: int | None, until: int | None) -> int | None:
+    """The end of the time of which the last ones are shown. Raises `click.UsageError`."""
+    if at is not None and until is not None:
+        raise click.UsageError("--at and --until say the same here: give one of them")
+    return until if at is None else at

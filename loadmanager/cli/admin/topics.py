@@ -8,14 +8,11 @@ from typing import Any
 import click
 
 from loadmanager.broker.admin.documents import Partitions
-from loadmanager.cli.admin.absences import uncounted
-from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
 from loadmanager.cli.admin.asking import OWN, V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
+from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
@@ -61,6 +58,9 @@ def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
 
 
 def _owner_at(admin: AdminClient, topic: str, at_ms: int) -> Output:
+    from loadmanager.cli.admin.archives import listed_at  # these take time
+    from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
+
     name = TopicName.parse(topic)
     bundles, past = bundles_at(admin, at_ms)
     there = [it for it in bundles if in_bundle(name, it.bundle)]
@@ -171,6 +171,8 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) 
     notes = [f"and {len(greatest) - limit} more"] if len(greatest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
+    from loadmanager.cli.admin.absences import uncounted  # it takes time
+
     missing = uncounted(admin, answer.no_answer)
     counted = " that was counted" if missing else ""
     size = "" if least == 1 else f" of {least:,} messages"
@@ -216,6 +218,8 @@ def topics_busiest(admin: AdminClient, limit: int, at: int | None) -> Output:
     notes += [f"and {len(busiest) - limit} more"] if len(busiest) > limit else []
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
+    from loadmanager.cli.admin.absences import uncounted  # it takes time
+
     missing = uncounted(admin, answer.no_answer)
     nothing = "no topic that was counted has traffic" if missing else "no topic has traffic"
     shown: Shown = table(headers, rows) if rows else nothing
@@ -228,6 +232,9 @@ def _topics_at(
     """The topics with the greatest figure of what was recorded at a moment, but for those whose
     figure is 0.
     """
+    from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
+    from loadmanager.cli.admin.downtimes import say_down
+
     past = loads_at(admin, at_ms, "topic_load")
     say_down(admin, at_ms, past)
     topics: list[dict[str, Any]] = [

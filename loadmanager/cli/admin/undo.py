@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.archives import events_of, has_archives, incomplete, since_option
+from loadmanager.cli.admin.archives import events_of, has_archives, incomplete
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.audit import CHANGES_MAX, KnownChanges, by_operator, changes_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.times import since_option
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.records import Decision
 from loadmanager.engine.moves.move import MoveState

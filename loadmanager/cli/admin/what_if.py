@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.archives import incomplete, now_ms, until_option
+from loadmanager.cli.admin.archives import incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.status import headroom_text
-from loadmanager.cli.admin.times import Moment, clock
+from loadmanager.cli.admin.times import Moment, clock, until_option
 from loadmanager.cli.changes import change_options
 from loadmanager.kit.errors import BadInputError, LoadManagerError
 from loadmanager.leader.documents.cluster import ClusterShown
