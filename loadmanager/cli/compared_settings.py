@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loadmanager.cli.doctor.findings import named
+from loadmanager.cli.terminal import named
 
 OWN_KEYS = frozenset(
     (

@@ -145,6 +145,13 @@ def _drawn(part: Table) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
+def named(names: Iterable[str], most: int = 5) -> str:
+    """Names for a sentence; the number of those that are left out."""
+    listed = sorted(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
 def word(name: str) -> str:
     """A name for a list of names: `xargs`, and a shell, read it as one word, and never as another
     name. One of other characters than those of most topics is quoted. With control characters it

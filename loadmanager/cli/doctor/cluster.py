@@ -12,7 +12,8 @@ from loadmanager.cli.admin.times import clock
 from loadmanager.cli.compared_settings import by_key, by_value, differing
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
-from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
+from loadmanager.cli.doctor.findings import Diagnosis, fine, problem, warning
+from loadmanager.cli.terminal import named
 from loadmanager.engine.load.manager import Manager
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown
 

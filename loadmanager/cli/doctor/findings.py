@@ -50,10 +50,3 @@ def ordered(findings: Iterable[Diagnosis]) -> list[Diagnosis]:
     """The worst first; in the order in which they were made otherwise."""
     levels = list(Severity)
     return sorted(findings, key=lambda finding: levels.index(finding.level))
-
-
-def named(names: Iterable[str], most: int = 5) -> str:
-    """Names for a sentence; the number of those that are left out."""
-    listed = sorted(names)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
+from loadmanager.cli.doctor.findings import Diagnosis, fine, problem, warning
+from loadmanager.cli.terminal import named
 from loadmanager.kit.zookeeper.ensemble import ServerShown
 
 PART = "ZooKeeper"
