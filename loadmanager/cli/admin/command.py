@@ -14,6 +14,7 @@ import click
 
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
+from loadmanager.cli.admin.now_only import asks_for_a_moment, refusal
 from loadmanager.cli.options import Command, CommandGroup
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import printable
@@ -226,6 +227,12 @@ def _first_that_answers(admins: Sequence[AdminClient]) -> AdminClient:
 
 class AdminCommand(_WithOptions):
     """Its function takes an `AdminClient` and the arguments, and returns an `Output`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say of a command that has no --at why that is so."""
+        if asks_for_a_moment(args) and not any("--at" in param.opts for param in self.params):
+            raise click.UsageError(refusal(ctx.command_path.partition(" admin ")[2]), ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> int:
         """Send the command's requests, and print its output."""

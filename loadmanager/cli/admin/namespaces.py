@@ -21,6 +21,7 @@ from loadmanager.cli.admin.asking import (
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.shapes import Document, Names
+from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import word
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.names import NamespaceName
@@ -31,10 +32,26 @@ _namespace = click.argument("namespace", metavar="TENANT/NAMESPACE")
 
 @group.command("list")
 @click.argument("tenant", required=False)
-def namespaces_list(admin: AdminClient, tenant: str | None) -> Output:
-    """List the namespaces of a tenant, or of all tenants."""
+@at_option
+def namespaces_list(admin: AdminClient, tenant: str | None, at: int | None) -> Output:
+    """List the namespaces of a tenant, or of all tenants; with --at, those of which bundles had an
+    owner then.
+    """
+    if at is not None:
+        return _namespaces_at(admin, tenant, at)
     names = namespaces_of(admin, tenant)
     return Output(names, list(map(word, names)) or "no namespace")
+
+
+def _namespaces_at(admin: AdminClient, tenant: str | None, at_ms: int) -> Output:
+    from loadmanager.cli.admin.past_owners import bundles_at  # it takes time
+
+    bundles, past = bundles_at(admin, at_ms)
+    served = {bundle.bundle.rpartition("/")[0] for bundle in bundles if bundle.owner}
+    names = sorted(name for name in served if tenant in (None, name.partition("/")[0]))
+    lines = list(map(word, names)) or ["no namespace is recorded of then"]
+    status = 0 if names else 1
+    return Output(names, (lines, past.notes), status=status, missing=past.missing)
 
 
 @group.command("create")

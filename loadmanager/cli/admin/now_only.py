@@ -1,0 +1,54 @@
+"""What no command can show of a past moment, and what shows it instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+DOCUMENTS = "it is not recorded as a whole; `admin audit --until TIME` tells how it was changed"
+CLIENTS = (
+    "who is connected is not recorded for a moment; `admin history NAME` tells who came and left"
+)
+NOW_ONLY = {
+    "top": "it shows the present again and again; `admin status --at TIME` shows a moment",
+    "findings": "findings are not recorded; `loadmanager analyze` finds those of a past day",
+    "find": CLIENTS,
+    "history": "it tells of all times; --since and --until bound them",
+    "brokers health": "brokers say it of themselves now; `admin brokers list --at TIME` says who "
+    "was there",
+    "brokers report": "`admin brokers list --at TIME` has the loads that were recorded",
+    "tenants list": DOCUMENTS,
+    "namespaces bundles": "`admin bundles list NAMESPACE --at TIME` has the bundles of then",
+    "namespaces policies": DOCUMENTS,
+    "bundles pins": DOCUMENTS,
+    "topics list": "`admin topics busiest --at TIME` has the topics with traffic",
+    "topics partitions": DOCUMENTS,
+    "topics stats": "`admin topics busiest --at TIME` has the traffic of topics; " + CLIENTS,
+    "limits why": "`admin limits list --at TIME` has what limits held then",
+    "limits show": DOCUMENTS,
+    "groups list": DOCUMENTS,
+    "isolation list": DOCUMENTS,
+    "dry-run": "a cycle is planned from present loads; `admin decisions --at TIME` has those that "
+    "were",
+    "what-if": "it goes by a time; --since and --until bound it",
+    "plans list": "plans live as long as the leader's term",
+    "plans show": "plans live as long as the leader's term",
+    "goals list": DOCUMENTS,
+    "goals show": "it tells a goal from its beginning",
+    "clusters list": "a daemon knows its clusters as they are now",
+    "watch": "it shows what happens from now on; `admin decisions --since TIME` has what was",
+    "undo": "it undoes since a time; --since and --until bound it",
+    "tokens list": DOCUMENTS,
+}
+"""Command → why it has no --at."""
+CHANGES = "it changes what is now"
+
+
+def refusal(path: str) -> str:
+    """Why a command takes no time of the past."""
+    return f"{path} cannot show a past moment: {NOW_ONLY.get(path, CHANGES)}"
+
+
+def asks_for_a_moment(arguments: Sequence[str]) -> bool:
+    """Whether there is an --at among them."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return any(each == "--at" or each.startswith("--at=") for each in own)
