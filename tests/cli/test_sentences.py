@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
+from loadmanager.cli.admin.bundles import old_traffic
 from loadmanager.cli.admin.sentences import because, clients, lines_of
 from loadmanager.cli.admin.status import slow_moves
 from loadmanager.engine.history.records import move_record, recorded_move
@@ -188,3 +189,11 @@ def test_a_move_off_a_broker_that_does_not_answer() -> None:
             "b1:8080 gave no answer since 1970-01-01 00:00:01Z: nobody may have been served "
             f"{until}; 4 clients of it may have waited"
         )
+
+
+def test_traffic_of_late_reports_says_from_when_it_is() -> None:
+    """And that of others is of now."""
+    made_ms = {"b2:8080": 1_000, "b1:8080": 100_000}
+    assert old_traffic(made_ms, 121_000, 60_000) == [
+        "traffic of b2:8080: as of 1970-01-01 00:00:01Z, 2 min ago"
+    ]

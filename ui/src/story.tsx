@@ -11,7 +11,7 @@ import {
   unpinBundle,
 } from "./actions";
 import { Failure, V1, get } from "./api";
-import { Chips, heatClass, modelledText, resourcesOf, runs } from "./brokers";
+import { Chips, heatClass, isStale, modelledText, resourcesOf, runs } from "./brokers";
 import { Entries, useEarlier } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, plural, shortRange, split } from "./format";
 import type { Broker } from "./state";
@@ -337,7 +337,12 @@ function OfBroker({ name }: { name: string }): JSX.Element {
           </a>
         )}
       </div>
-      <h3>Its bundles, the hottest first</h3>
+      <h3>
+        Its bundles, the hottest first
+        {isStale(broker) && typeof broker.reportedAt === "number" && (
+          <small>, with the traffic of {clock(broker.reportedAt)}</small>
+        )}
+      </h3>
       {bundles.problem && <p class="problem">{bundles.problem}.</p>}
       <ul class="list">
         {bundles.document?.bundles.map((bundle) => (

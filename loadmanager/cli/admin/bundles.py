@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.broker.admin.documents import BundlesData
-from loadmanager.cli.admin.archives import listed_at
+from loadmanager.cli.admin.archives import listed_at, now_ms
 from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
@@ -36,7 +36,7 @@ from loadmanager.cli.admin.moves import (
 )
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.shapes import BundleStatsShown
-from loadmanager.cli.admin.times import at_option
+from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.errors import BadInputError
@@ -49,6 +49,9 @@ POLL_S = 0.05
 
 UNKNOWN = "?"
 """Stands for the owner of a bundle while a broker that may be it does not answer."""
+
+OLD_MS_MIN = 60_000
+"""No report is late before."""
 
 BUNDLE_HEADERS = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
 
@@ -84,7 +87,28 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None
     ]
     nobody = UNKNOWN if missing else None
     rows = [tuple({**row, "owner": row["owner"] or nobody}.values()) for row in data]
-    return Output(data, table(BUNDLE_HEADERS, rows) if rows else "no bundle", missing=missing)
+    shown = table(BUNDLE_HEADERS, rows) if rows else "no bundle"
+    made_ms = {broker: report.get("lastUpdate") for broker, (_, report) in reports.items()}
+    notes = _old_traffic(admin, {name: at for name, at in made_ms.items() if at})
+    return Output(data, (shown, notes), missing=missing)
+
+
+def _old_traffic(admin: AdminClient, made_ms: Mapping[str, int]) -> list[str]:
+    """From when the traffic of brokers is whose reports are late; broker → when its was made."""
+    if now_ms() - min(made_ms.values(), default=now_ms()) < OLD_MS_MIN:
+        return []
+    from loadmanager.cli.admin.status import late_after_ms  # it takes time
+
+    return old_traffic(made_ms, now_ms(), late_after_ms(admin))
+
+
+def old_traffic(made_ms: Mapping[str, int], now_ms: int, late_ms: float) -> list[str]:
+    """A line for each report that is older than one may be."""
+    return [
+        f"traffic of {broker}: as of {clock(at)}, {span(now_ms - at)} ago"
+        for broker, at in sorted(made_ms.items())
+        if now_ms - at > late_ms
+    ]
 
 
 def _bundles_at(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
