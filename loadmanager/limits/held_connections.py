@@ -7,8 +7,6 @@ SUBSCRIBE or LOOKUP is not read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.held_connection import HeldConnection
 from loadmanager.limits.limit import Ticket
@@ -41,19 +39,6 @@ def held_by_others(throttling: BrokerThrottling, topic: str, now_ns: int) -> lis
             connections.append(shown)
     connections.sort(key=lambda it: (not it.uses_topic, -it.held_ago_ms, it.client))
     return connections[:CONNECTIONS_MAX]
-
-
-def may_wait_text(connections: Sequence[HeldConnection]) -> str:
-    """What it means for those who would attach; empty if no connection is held."""
-    if not connections:
-        return ""
-    longest = max(connections, key=lambda it: it.held_ago_ms)
-    many = "1 connection" if len(connections) == 1 else f"{len(connections)} connections"
-    return (
-        f"limits hold {many} to its broker, {longest.client} since {longest.held_ago_ms / 1000:.0f}"
-        f" s ({' and '.join(longest.limits)}): a producer or consumer that is to attach through "
-        "one of them waits"
-    )
 
 
 def _tickets_of(

@@ -55,4 +55,6 @@ async def test_a_connection_that_is_held_for_another_topic(
         assert "limits hold 1 other connection to its broker, 127.0.0.1:" in out
         await shell.run("topics", "unload", str(closed))
         status, _, err = await shell.run("limits", "why", str(closed))
-        assert (status, "limits hold 1 connection to its broker, 127.0.0.1:" in err) == (1, True)
+        assert (status, "limits hold 1 connection, 127.0.0.1:" in err) == (1, True)
+        status, _, err = await shell.run("limits", "why", f"{closed}-that-nobody-made")
+        assert "not found; limits hold 1 connection, 127.0.0.1:" in err

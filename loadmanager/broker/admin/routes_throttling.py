@@ -24,7 +24,6 @@ from loadmanager.kit.http.answers import (
     topic_of,
 )
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, Texts, of_owner, operation
-from loadmanager.limits.held_connections import may_wait_text
 from loadmanager.limits.policies import (
     DispatchRate,
     PublishRate,
@@ -251,9 +250,9 @@ class ThrottlingRoutes:
             raise NotFoundError(f"Topic {topic} not found")
         owner = (await self._use.directory.lookup(topic)).broker
         if owner == self._use.self_address:
-            text = f"Topic {topic} is not open: it has neither producers nor consumers"
-            may_wait = may_wait_text(self._use.limits.held_lately(1).connections)
-            raise NotFoundError(f"{text}; {may_wait}" if may_wait else text)
+            raise NotFoundError(
+                f"Topic {topic} is not open: it has neither producers nor consumers"
+            )
         return redirect_to(owner, request)
 
 

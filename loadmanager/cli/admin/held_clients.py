@@ -9,7 +9,8 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.times import clock
 from loadmanager.kit.errors import LoadManagerError
-from loadmanager.limits.held_connection import HeldConnection
+from loadmanager.limits.held_connection import HeldConnection, may_wait_text
+from loadmanager.limits.report import ThrottledShown
 
 WAITS_TOO = (
     "a connection that is held is not read: a producer or consumer that is to attach through it "
@@ -41,6 +42,17 @@ def held_now(admin: AdminClient, name: str) -> list[str]:
         if each.held_since is not None
     }
     return [*list(lines.values())[:SHOWN], WAITS_TOO] if lines else []
+
+
+def may_wait_anywhere(admin: AdminClient) -> str:
+    """What limits of the cluster may do to those who would attach to a topic that nobody uses;
+    empty: nothing that is known.
+    """
+    try:
+        holds = admin.get(f"{OWN}/throttled", ThrottledShown).brokers.values()
+    except LoadManagerError:
+        return ""
+    return may_wait_text([connection for each in holds for connection in each.connections])
 
 
 def held_for_others(connections: Sequence[HeldConnection], now_ms: int) -> list[str]:

@@ -30,7 +30,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
-from loadmanager.cli.admin.held_clients import held_for_others
+from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import (
     Document,
@@ -61,6 +61,7 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
+NOT_THERE = 404
 _TOPIC = re.compile(r"(non-)?persistent://\S+")
 ENDS = f"{OWN}/limit-ends"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
@@ -198,7 +199,12 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
     are held by limits of other topics, because whatever uses one of them waits.
     """
     path = f"{V2}/{topic_path(topic)}/throttling"
-    report, raw = admin.ask("GET", path, None, ThrottlingOfTopic)
+    try:
+        report, raw = admin.ask("GET", path, None, ThrottlingOfTopic)
+    except AnsweredError as error:
+        if error.status == NOT_THERE and (text := may_wait_anywhere(admin)):
+            raise OperationalError(f"{error}; {text}") from None
+        raise
     lines = [
         f"{producer['producer']}: {producer['why']} (held {producer['heldSeconds']:.1f} s so far)"
         for producer in report["producers"]
