@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.bundles import old_traffic
 from loadmanager.cli.admin.sentences import because, clients, lines_of
-from loadmanager.cli.admin.status import slow_moves
+from loadmanager.cli.admin.under_way import slow_moves
 from loadmanager.engine.history.records import move_record, recorded_move
 from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.engine.strategies.plan_document import UnloadShown

@@ -22,6 +22,7 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_decisions import KINDS, decisions_of
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import at_option, since_option, until_of, until_option
+from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
@@ -77,7 +78,9 @@ def decisions(admin: AdminClient, at: int | None, limit: int, **given: Any) -> O
     if len(decided.decisions) < limit and has_archives(admin):
         _add_earlier(admin, wanted, decided)
     lines = [line for decision in decided.decisions for line in lines_of(decision)]
-    parts: list[Shown] = [lines or _nothing(wanted), *incomplete(decided.notes)]
+    names = [name for name in (wanted.bundle, wanted.broker) if name]
+    parts: list[Shown] = [] if wanted.until is not None else [slow_moves_of(admin, names)]
+    parts += [lines or _nothing(wanted), *incomplete(decided.notes)]
     data = {"at": now_ms(), "decisions": decided.raw, "notes": decided.notes}
     return Output(data, tuple(parts), status=0 if lines else 1, missing=decided.missing)
 

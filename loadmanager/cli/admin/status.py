@@ -19,11 +19,11 @@ from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, u
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_status import status_at
-from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text, under_way_text
+from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
+from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown, show, table
-from loadmanager.engine.moves.move import Move, MoveState
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import (
@@ -34,7 +34,6 @@ from loadmanager.leader.documents.cluster import (
 )
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 from loadmanager.leader.documents.findings import FindingsShown
-from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.limits.report import ThrottledShown
 
 T = TypeVar("T")
@@ -63,8 +62,6 @@ GOES_ON = (
     "answers, nothing is opened, placed, moved, split or set"
 )
 MANY_TIMES = 100
-SLOW_MS = 5_000
-"""A move that takes longer waits for a broker that does not answer."""
 TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -94,8 +91,7 @@ def status(admin: AdminClient, at: int | None) -> Output:
     lines = [str(down) for down in downtimes(admin, cluster.at - DAY_MS)]
     lines += lapse_lines(lapses_of(unproven(admin, cluster.at - LATELY_MS)))
     lines += _status(cluster, decisions, throttled, late_after_ms(admin))
-    if cluster.moves.running and (moves := _answer(admin, "moves", MovesShown)) is not None:
-        lines += slow_moves(moves.moves, cluster.at)
+    lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
@@ -181,17 +177,6 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
-
-
-def slow_moves(moves: Sequence[Move], now_ms: int) -> list[str]:
-    """Those that are under way for longer than one takes whose broker answers."""
-    slow = [
-        move
-        for move in moves
-        if move.state is MoveState.RUNNING and now_ms - (move.started_at or now_ms) > SLOW_MS
-    ]
-    more = [f"and {len(slow) - NAMED_MAX} more moves"] if len(slow) > NAMED_MAX else []
-    return [under_way_text(move, now_ms) for move in slow[:NAMED_MAX]] + more
 
 
 def _note(broker: BrokerShown) -> str:

@@ -32,6 +32,7 @@ from loadmanager.cli.admin.held_clients import held_now
 from loadmanager.cli.admin.past_decisions import decisions_of
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, since_option, span, until_option
+from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
@@ -115,8 +116,9 @@ def history(
         parts.append(f"the newest {limit} are shown: --limit shows more, --until earlier ones")
     elif since is None:
         parts.append(records_since(begins))
-    if until is None and (clients or not newest):
-        parts += held_now(admin, name)
+    if until is None:
+        held_lines = held_now(admin, name) if clients or not newest else []
+        parts += [slow_moves_of(admin, names), *held_lines]
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
