@@ -304,6 +304,16 @@ def nine_times(root: Path) -> None:
     cluster.write()
 
 
+def burst(root: Path) -> None:
+    """From one to four a tenant sends eight times as much, which does not double its day."""
+    cluster = Cluster(root)
+    behaviour = Behaviour(
+        traffic=lambda space, minute: 8.0 if space == 9 and 780 <= minute < 960 else 1.0
+    )
+    cluster.loads(0, behaviour)
+    cluster.write()
+
+
 def month(root: Path, days: int) -> None:
     """Days on which nothing happens, of tenants who are never quite the same from hour to hour and
     from day to day, on machines of two sizes; one broker is drained and restarted each fifth day.
@@ -618,6 +628,15 @@ STORIES = (
         title="t/n09 had|1 namespace doubled",
         says=("b0 was overloaded", "b1 was overloaded", "08:|since", "limit"),
         first=True,
+        also=(WANTS, "one broker fewer"),
+    ),
+    Story(
+        name="burst",
+        about="a tenant sends eight times as much for three hours",
+        make=burst,
+        past=week,
+        title=r"t/n09 had [78]\.\d times",
+        says=("from 13:00 to 16:00", "limit"),
         also=(WANTS, "one broker fewer"),
     ),
     Story(

@@ -320,7 +320,12 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
         breaker_stops=[],
     )
     day: Any = SimpleNamespace(
-        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c", configured=""
+        settings=StrategySettings(),
+        facts=facts,
+        date="2026-11-20",
+        cluster="c",
+        configured="",
+        answers={},
     )
     moved: dict[str, Any] = {
         "bundle": "t/n/x",

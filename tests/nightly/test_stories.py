@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench._other_days import DAYS, OtherDay
 from bench._stories import STORIES, Report, Story, judge, tell
 from loadmanager.nightly.in_process import InProcess
 
@@ -46,3 +47,12 @@ def test_the_report_tells_it_and_nothing_else(
 def test_a_quiet_day_is_without_it(story: Story, report_of: Callable[[Story], Report]) -> None:
     """No card of it, nor an effect that says so."""
     assert judge(story, report_of(QUIET))[0] == "missed"
+
+
+@pytest.mark.parametrize("day", DAYS, ids=lambda day: day.name)
+def test_days_of_another_generator(day: OtherDay, tmp_path: Path) -> None:
+    """Each of their stories is told, and no card is false."""
+    lived = Story(name=day.name, about=day.name, make=day.make, past=day.past)
+    report = tell(lived, InProcess(), tmp_path, {})
+    verdicts, false = day.judged(report)
+    assert (set(verdicts.values()) - {"told"}, false) == (set(), []), report["findings"]

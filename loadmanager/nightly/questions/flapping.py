@@ -113,6 +113,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 *command("loadmanager admin bundles pin", worst.bundle, " 2h"),
                 "loadmanager admin decisions",
             ],
+            explains=["back and forth"],
             causes=[f"bundle {worst.bundle}"],
         )
     ]

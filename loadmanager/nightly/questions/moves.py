@@ -272,9 +272,18 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 where=worst.bundle,
                 plot="timeline",
                 commands=command("loadmanager admin decisions --bundle", worst.bundle),
+                causes=["back and forth"] if _all_back(useless, day) else [],
             )
         )
     return [*findings, *_learned(judged), *_failed(day), *_stops(day), *_pauses(rows, day)]
+
+
+def _all_back(useless: Sequence[Any], day: Day) -> bool:
+    """Whether all these moves are of bundles that moved back and forth."""
+    back = {
+        row["bundle"] for row in day.answers.get("flapping", ()) if row["returns"] > row["operator"]
+    }
+    return all(row.bundle in back for row in useless)
 
 
 def _chosen(row: Any) -> bool:

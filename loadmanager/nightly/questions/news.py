@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ ABOUT = (
 COLUMNS: Columns = {
     "since": (
         TEXT,
-        "what it is compared with: the day before, its last six hours, or the day a week before",
+        "the day before, its last six hours, its hours with a third at most, or a week before",
     ),
     "kind": (TEXT, "namespace, topic or bundle"),
     "name": (TEXT, "which one"),
@@ -59,6 +60,8 @@ YESTERDAY = "the day before"
 WEEK, WEEK_DAYS = "a week before", 7
 LATE, LATE_HOURS = "the day before, of the last six hours", 6
 """What doubled in the afternoon has not doubled over the day, nor by the next one."""
+BURST, BURST_HOURS, BURST_FACTOR = "the day before, of some hours", 2, 3.0
+"""Nor has what was three times as much for some hours only."""
 TABLES = {"topic": "hot_topics", "bundle": "hot_bundles"}
 LARGER, SAME_RATE = 1.5, 1.25
 """Messages of another size by the first factor, at a rate that changed by less than the second."""
@@ -81,7 +84,7 @@ def table(day: Day) -> list[Row]:
     whole = _of_namespaces(YESTERDAY, day, 1)
     names = {row["name"] for row in whole}
     late = [row for row in _of_namespaces(LATE, day, 1, LATE_HOURS) if row["name"] not in names]
-    rows = whole + late
+    rows = whole + late + _bursts(day)
     for since, days in ((YESTERDAY, 1), (WEEK, WEEK_DAYS)):
         if since == WEEK:
             rows += _of_namespaces(WEEK, day, WEEK_DAYS)
@@ -122,6 +125,53 @@ def _of_namespaces(since: str, day: Day, days: int, last: int = 24) -> list[Row]
             low, high = min(changed_too), max(changed_too)
             row["usual"] = high < FACTOR * low
     return rows
+
+
+def _bursts(day: Day) -> list[Row]:
+    """Namespaces that carried much more than the day before and the week before for some hours in a
+    row, and then a tenth of all traffic: means of these hours.
+    """
+    now = _hours(day.answer("hourly"))
+    before, week = (
+        _hours(day.past("hourly", days=days, only=True), days) for days in (1, WEEK_DAYS)
+    )
+    hours = {hour for loads in before.values() for hour in loads}
+    rows = []
+    for name, loads in now.items():
+        usual = {
+            hour: max(before.get(name, {}).get(hour, 0.0), week.get(name, {}).get(hour, 0.0))
+            for hour in hours
+        }
+        much = [hour for hour in loads if loads[hour] >= BURST_FACTOR * usual.get(hour, math.inf)]
+        run = _longest_run(sorted(much))
+        means = [
+            sum(each.get(hour, 0.0) for hour in run) / max(len(run), 1)
+            for each in (usual, loads, *now.values())
+        ]
+        if len(run) >= BURST_HOURS and means[0] > 0 and means[1] >= ALONE_SHARE * sum(means[2:]):
+            row = _change(BURST, "namespace", name, means[0], means[1])
+            rows.append({**row, "usual": False if week else None})
+    return rows
+
+
+def _hours(rows: Sequence[Row], days: int = 0) -> dict[str, dict[int, float]]:
+    """Namespace → what it carried in each hour; those of a day `days` before count as today's."""
+    carried: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row["kind"] == "namespace":
+            hour = row["hour_ts"] // HOUR_MS + 24 * days
+            carried.setdefault(row["name"], {})[hour] = row["value"]
+    return carried
+
+
+def _longest_run(hours: Sequence[int]) -> list[int]:
+    """The longest run of hours one after the other."""
+    best: list[int] = []
+    run: list[int] = []
+    for hour in hours:
+        run = [*run, hour] if run and hour == run[-1] + 1 else [hour]
+        best = max(best, run, key=len)
+    return best
 
 
 def _throughputs(loads: Loads) -> dict[str, float]:
@@ -189,7 +239,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     usual.
     """
     of_namespaces = [row for row in rows if row.kind == "namespace"]
-    namespaces = [row for row in of_namespaces if row.since in (YESTERDAY, LATE)]
+    namespaces = [row for row in of_namespaces if row.since in (YESTERDAY, LATE, BURST)]
     sizes = [row for row in namespaces if _other_size(*_loads(row))]
     if not sizes and _rests(day) != _rests(day, 1):
         sizes = [row for row in of_namespaces if row.since == WEEK and _new_size(row, day)]
@@ -204,13 +254,15 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     everything = (
         sum(row["value"] for row in day.answer("hourly") if row["kind"] == "namespace") / 24
     )
-    alone = [
-        row
-        for row in changes
+    grew: dict[str, Any] = {
+        row.name: row
+        for row in reversed(changes)
         if row.throughput_now > row.throughput_before
         and row.throughput_now >= ALONE_SHARE * everything
-    ][:ALONE_MAX]
-    others = [row for row in changes if row not in alone]
+    }
+    alone = [row for row in changes if row.name in grew and grew[row.name] is row][:ALONE_MAX]
+    own_cards = {row.name for row in alone}
+    others = [row for row in changes if row.name not in own_cards and row.since != BURST]
     cards = [_grew(row, day) for row in alone]
     return cards + ([_larger(sizes)] if sizes else []) + ([_several(others)] if others else [])
 
@@ -243,7 +295,7 @@ def _factor(row: Any) -> bool:
 
 
 def _traffic(row: Any) -> str:
-    late = ", in the last six hours" if row.since == LATE else ""
+    late = {LATE: ", in the last six hours", BURST: ", for some hours"}.get(row.since, "")
     return f"{mib(row.throughput_before)} → {mib(row.throughput_now)}{late}"
 
 
