@@ -41,21 +41,25 @@ def report(
     return document
 
 
+NOTHING = 1e-12
+"""What sums in another order leave of 0."""
+
+
 def the_same_on_spark(folder: Path, date: str = history.DATE) -> None:
     """Spark's report has the same as that of this process, which is there already."""
     assert analyze(folder, *ON_SPARK, "--output", str(folder / "spark"), date=date) in (0, 3)
     there = f"cluster={history.CLUSTER}/reports/{date}.json"
     here = json.loads((folder / "analysis" / there).read_text())
-    assert _rounded(json.loads((folder / "spark" / there).read_text())) == _rounded(here)
+    assert rounded(json.loads((folder / "spark" / there).read_text())) == rounded(here)
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """Sums are added in another order."""
     if isinstance(value, float):
-        return float(f"{value:.9g}")
+        return float(f"{value:.9g}") if abs(value) > NOTHING else 0.0
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, Any]]:

@@ -8,15 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow.parquet as pq
 import pytest
-from ports import free_port
+from nightly.object_store import an_object_store
 
 from bench import _history as history
 from loadmanager.kit.units import DAY_MS
@@ -27,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(SERVER is None, reason="no moto_server on the PATH"),
     pytest.mark.timeout(600),
 ]
-READY_TIMEOUT_S = 120.0
 ROOT = f"bucket/analysis/cluster={history.CLUSTER}"
 KILLED = """
 import os, signal
@@ -49,32 +46,10 @@ job.run(history.DATE)
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """An empty bucket; programs that are started find it, too."""
-    assert SERVER is not None
-    port = free_port()
-    options = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{port}"}
-    monkeypatch.setenv("FSSPEC_S3", json.dumps(options))
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with (tmp_path / "server.log").open("wb") as log:
-        command = [SERVER, "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        files = fsspec.filesystem(
-            "s3", **options, use_listings_cache=False, skip_instance_cache=True
-        )
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while True:
-            try:
-                files.mkdir("bucket")
-                break
-            except Exception:  # noqa: BLE001 - the server is not ready
-                assert time.monotonic() < deadline_s, (tmp_path / "server.log").read_text()
-                time.sleep(0.2)
+def store(tmp_path: Path) -> Iterator[Any]:
+    """An empty bucket."""
+    with an_object_store(tmp_path) as (files, _):
         yield files
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def program(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,19 +6,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import fsspec
+import psutil
 import pyspark
 import pytest
 from nightly import nightly
+from nightly.object_store import an_object_store
 from ports import free_port
 
 import loadmanager.__main__
@@ -31,10 +37,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 READY_TIMEOUT_S = 300.0
 HOST = "127.0.0.1"
 NAME = "the nightly job"
+JARS = "HADOOP_AWS_JARS"
+"""Names the folder of what Spark needs for S3 (hadoop-aws, the bundle of the AWS SDK and
+analyticsaccelerator-s3): 700 MB, too much to be fetched for a test.
+"""
 
 
 @contextmanager
-def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator[None]:
+def running(
+    environment: dict[str, str], *arguments: str, log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """One process of the cluster."""
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
     with log.open("wb") as output:
@@ -42,7 +54,7 @@ def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator
             command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL
         )
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         try:
@@ -60,61 +72,48 @@ def state_of(port: int) -> dict[str, Any]:
         ) as answer:
             state: dict[str, Any] = json.load(answer)
             return state
-    except (urllib.error.URLError, ConnectionError, json.JSONDecodeError):
+    except (OSError, json.JSONDecodeError):  # also of a machine that is busy
         return {}
 
 
-def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
-    """The executors know nothing of this package, and the answers are those of a local run. What
-    spark-submit says holds.
-    """
-    history.designed(tmp_path / "history")
-    without = tmp_path / "without"
-    without.mkdir()
-    (without / "loadmanager.py").write_text("raise ImportError('executors do not have it')\n")
-    port, ui = free_port(), free_port()
-    environment = {
-        **os.environ,
-        "JAVA_HOME": str(java_home(find_java(), tmp_path)),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
-        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-        "SPARK_DAEMON_JAVA_OPTS": LOCAL_JAVA,
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
-    with ExitStack() as cluster:
-        begin = (
-            f"{deploy}.master.Master",
-            "--host",
-            HOST,
-            "--port",
-            str(port),
-            "--webui-port",
-            str(ui),
-        )
-        cluster.enter_context(running(environment, *begin, log=tmp_path / "master.log"))
-        for number in range(2):
-            worker = (
-                f"{deploy}.worker.Worker",
-                "--host",
-                HOST,
-                "--webui-port",
-                "0",
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                master,
-            )
-            cluster.enter_context(
-                running(environment, *worker, log=tmp_path / f"worker-{number}.log")
-            )
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while state_of(ui).get("aliveworkers", 0) < 2:
-            assert time.monotonic() < deadline_s, (tmp_path / "master.log").read_text()[-2000:]
-            time.sleep(0.1)
-        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
+@dataclass(kw_only=True)
+class SparkCluster:
+    """A master and two workers, whose executors do not have this package."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    ui: int = field(default_factory=free_port)
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """Of all its processes."""
+        return {
+            **os.environ,
+            "JAVA_HOME": str(java_home(find_java(), self.folder)),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_WORKER_DIR": str(self.folder / "work"),
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_DAEMON_JAVA_OPTS": LOCAL_JAVA,
+            "PYSPARK_PYTHON": sys.executable,
+        }
+
+    @property
+    def master(self) -> str:
+        """Its URL."""
+        return f"spark://{HOST}:{self.port}"
+
+    def state(self) -> dict[str, Any]:
+        """What the master says."""
+        return state_of(self.ui)
+
+    def submit(self, *arguments: str, settings: tuple[str, ...] = ()) -> list[str]:
+        """The command that submits an analysis of the designed day."""
+        without = self.folder / "without"
+        without.mkdir(exist_ok=True)
+        (without / "loadmanager.py").write_text("raise ImportError('executors do not have it')\n")
+        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+        command = [str(submit), "--master", self.master]
         for setting in (
             f"spark.app.name={NAME}",
             f"spark.driver.host={HOST}",
@@ -125,19 +124,214 @@ def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
             "spark.sql.shuffle.partitions=2",
             f"spark.driver.extraJavaOptions={LOCAL_JAVA}",
             f"spark.executor.extraJavaOptions={LOCAL_JAVA}",
+            *settings,
         ):
             command += ["--conf", setting]
         command += [loadmanager.__main__.__file__, "analyze", "--date", history.DATE, "--quiet"]
-        command += ["--history", str(tmp_path / "history")]
-        command += ["--output", str(tmp_path / "analysis")]
+        return [*command, *arguments]
+
+
+@contextmanager
+def a_cluster(folder: Path) -> Iterator[SparkCluster]:
+    """A cluster whose workers are there."""
+    cluster, deploy = SparkCluster(folder=folder), "org.apache.spark.deploy"
+    ports = ("--port", str(cluster.port), "--webui-port", str(cluster.ui))
+    master = (f"{deploy}.master.Master", "--host", HOST, *ports)
+    worker = (f"{deploy}.worker.Worker", "--host", HOST, "--webui-port", "0")
+    worker = (*worker, "--cores", "1", "--memory", "1g", cluster.master)
+    with ExitStack() as stack:
+        stack.enter_context(running(cluster.environment, *master, log=folder / "master.log"))
+        for number in range(2):
+            log = folder / f"worker-{number}.log"
+            process = stack.enter_context(running(cluster.environment, *worker, log=log))
+            cluster.workers.append(process)
+        log = folder / "master.log"
+        until(lambda: cluster.state().get("aliveworkers", 0) == 2, log)
+        yield cluster
+
+
+def until(holds: Callable[[], bool], log: Path) -> None:
+    """Wait for something."""
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline_s, log.read_text()[-2000:]
+        time.sleep(0.1)
+
+
+def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
+    """The executors know nothing of this package, and the answers are those of a local run. What
+    spark-submit says holds.
+    """
+    history.designed(tmp_path / "history")
+    with a_cluster(tmp_path) as cluster:
+        where = ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
         result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=800, check=False
+            cluster.submit(*where),
+            env=cluster.environment,
+            capture_output=True,
+            text=True,
+            timeout=800,
+            check=False,
         )
         assert result.returncode == 0, result.stderr[-3000:]
-        (application,) = state_of(ui)["completedapps"]
+        (application,) = cluster.state()["completedapps"]
         assert application["name"] == NAME, "--conf wins over what the job would set"
     report = nightly.report(tmp_path)
     flapping = nightly.rows(report, "flapping", "bundle")[history.FLAPPING]
     assert (flapping["moves"], flapping["returns"]) == (4, 2)
     assert report["tables"]["hot_bundles"]["rows"][0]["bundle"] == history.HOT
     assert list((tmp_path / "work").glob("app-*/*/stderr")), "executors ran on the workers"
+
+
+def test_a_killed_worker_and_a_killed_driver(shared: Shared, tmp_path: Path) -> None:
+    """On a shared folder, and on S3: neither changes an answer, and nothing that they left is among
+    the day's files, or stays.
+    """
+    history.designed(tmp_path / "history")
+    assert nightly.analyze(tmp_path) == 0
+    expected = answers(nightly.report(tmp_path), str(tmp_path / "history"))
+    shared.put(tmp_path / "history")
+    with a_cluster(tmp_path) as cluster:
+        command = cluster.submit(*shared.where, settings=shared.settings)
+        log = tmp_path / "driver.log"
+
+        with driver(command, cluster, log) as process:
+            until(lambda: bool(busy(cluster)) or process.poll() is not None, log)
+            killed_tree(process.pid)
+            process.wait()
+        until(lambda: not cluster.state().get("activeapps", True), tmp_path / "master.log")
+        assert not shared.committed(), "the driver was killed before the day was committed"
+
+        with driver(command, cluster, log) as process:
+            until(lambda: bool(busy(cluster)) or process.poll() is not None, log)
+            assert process.poll() is None, log.read_text()[-2000:]
+            worker = busy(cluster)[0]
+            killed_tree(worker.pid)
+            worker.wait()
+            assert process.wait(600) == 0, log.read_text()[-3000:]
+    assert answers(shared.report(), shared.where[1]) == expected
+    assert shared.stored() == shared.committed()
+
+
+def answers(report: dict[str, Any], where: str) -> Any:
+    """A report, wherever its history is."""
+    return json.loads(json.dumps(nightly.rounded(report)).replace(where, "HISTORY"))
+
+
+@contextmanager
+def driver(
+    command: list[str], cluster: SparkCluster, log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver that runs."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=cluster.environment, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            killed_tree(process.pid)
+            process.wait()
+
+
+def busy(cluster: SparkCluster) -> list[subprocess.Popen[bytes]]:
+    """The workers whose executors have run a Python task."""
+    return [
+        worker
+        for worker in cluster.workers
+        if worker.poll() is None
+        and any("pyspark.daemon" in " ".join(line) for line in _command_lines(worker.pid))
+    ]
+
+
+def _command_lines(pid: int) -> Iterator[list[str]]:
+    for process in psutil.Process(pid).children(recursive=True):
+        try:
+            yield process.cmdline()
+        except psutil.Error:
+            continue
+
+
+def killed_tree(pid: int) -> None:
+    """End a process and all that it began."""
+    whole = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for process in whole:
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+
+
+@dataclass(kw_only=True)
+class Shared:
+    """Where the history and the analysis are."""
+
+    files: Any
+    root: str
+    scheme: str = ""
+    settings: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """The arguments of the analysis."""
+        root = f"{self.scheme}{self.root}"
+        return ("--history", f"{root}/history", "--output", f"{root}/analysis")
+
+    @property
+    def _analysis(self) -> str:
+        return f"{self.root}/analysis/cluster={history.CLUSTER}"
+
+    def put(self, folder: Path) -> None:
+        """Put the history there."""
+        self.files.put(str(folder), f"{self.root}/history", recursive=True)
+
+    def report(self) -> dict[str, Any]:
+        """The day's report."""
+        path = f"{self._analysis}/reports/{history.DATE}.json"
+        document: dict[str, Any] = json.loads(self.files.cat(path))
+        return document
+
+    def committed(self) -> list[str]:
+        """The files that the day's manifest names; empty: it was not committed."""
+        path = f"{self._analysis}/records/date={history.DATE}_manifest.json"
+        if not self.files.exists(path):
+            return []
+        return sorted(json.loads(self.files.cat(path))["files"])
+
+    def stored(self) -> list[str]:
+        """All files of records, sums and tables that are there."""
+        there = self.files.find(self._analysis)
+        names = (path.removeprefix(f"{self._analysis}/") for path in there)
+        return sorted(name for name in names if name.endswith(".parquet"))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shared]:
+    """A folder, and moto's S3 where there is a server, s3fs, and hadoop-aws for Spark."""
+    if request.param == "folder":
+        root = tmp_path / "shared"
+        root.mkdir()
+        yield Shared(files=fsspec.filesystem("file"), root=str(root))
+        return
+    pytest.importorskip("s3fs", reason="no s3fs here")
+    jars = os.environ.get(JARS, "")
+    if not jars:
+        pytest.skip(f"{JARS} names no folder with hadoop-aws and the bundle of the AWS SDK")
+    if shutil.which("moto_server") is None:
+        pytest.skip("no moto_server on the PATH")
+    with an_object_store(tmp_path) as (files, options):
+        url = options["endpoint_url"]
+        yield Shared(
+            files=files,
+            root="bucket",
+            scheme="s3://",
+            settings=(
+                f"spark.driver.extraClassPath={jars}/*",
+                f"spark.executor.extraClassPath={jars}/*",
+                f"spark.executorEnv.FSSPEC_S3={json.dumps(options)}",
+                f"spark.hadoop.fs.s3a.endpoint={url}",
+                "spark.hadoop.fs.s3a.endpoint.region=us-east-1",
+                "spark.hadoop.fs.s3a.path.style.access=true",
+                f"spark.hadoop.fs.s3a.access.key={options['key']}",
+                f"spark.hadoop.fs.s3a.secret.key={options['secret']}",
+            ),
+        )
