@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -380,6 +381,18 @@ def test_brokers_are_spread_as_by_the_chart() -> None:
     values = yaml.safe_load((DEPLOY / "chart" / "values.yaml").read_text())
     spread = _pod("brokers.yaml")["topologySpreadConstraints"]
     assert [each["topologyKey"] for each in spread] == values["spread"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_a_priority_class_by_the_patch_of_the_page(tmp_path: Path) -> None:
+    """docs/howto/run.md has a kustomization that names one."""
+    page = (ROOT / "docs" / "howto" / "run.md").read_text()
+    (text,) = re.findall(r"```yaml\n(  resources:.*?)\n  ```", page, re.DOTALL)
+    shutil.copytree(KUBERNETES, tmp_path / "deploy" / "kubernetes")
+    (tmp_path / "kustomization.yaml").write_text(textwrap.dedent(text))
+    built = yaml.safe_load_all(_run("kubectl", "kustomize", tmp_path))
+    (brokers,) = [document for document in built if document["kind"] == "StatefulSet"]
+    assert brokers["spec"]["template"]["spec"]["priorityClassName"] == "NAME"
 
 
 def test_what_brokers_may_reach_is_what_they_may_with_the_chart() -> None:
