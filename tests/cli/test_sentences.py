@@ -193,7 +193,7 @@ def test_a_move_off_a_broker_that_does_not_answer() -> None:
 
 def test_traffic_of_late_reports_says_from_when_it_is() -> None:
     """And that of others is of now."""
-    made_ms = {"b2:8080": 1_000, "b1:8080": 100_000}
-    assert old_traffic(made_ms, 121_000, 60_000) == [
+    ages_ms = {"b2:8080": 120_000, "b1:8080": 21_000}
+    assert old_traffic(ages_ms, 121_000, 60_000) == [
         "traffic of b2:8080: as of 1970-01-01 00:00:01Z, 2 min ago"
     ]

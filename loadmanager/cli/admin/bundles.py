@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.broker.admin.documents import BundlesData
-from loadmanager.cli.admin.archives import listed_at, now_ms
+from loadmanager.cli.admin.archives import listed_at
 from loadmanager.cli.admin.asking import (
+    OWN,
     ask_each,
     brokers_of,
     bundles_of,
@@ -39,7 +40,7 @@ from loadmanager.cli.admin.shapes import BundleStatsShown
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
-from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.errors import BadInputError, LoadManagerError
 
 POSITIONS = "specified_positions_divide"
 """The split algorithm for --at; its module would import numpy."""
@@ -50,6 +51,7 @@ POLL_S = 0.05
 UNKNOWN = "?"
 """Stands for the owner of a bundle while a broker that may be it does not answer."""
 
+BROKERS_MAX = 10_000
 OLD_MS_MIN = 60_000
 """No report is late before."""
 
@@ -88,26 +90,34 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None
     nobody = UNKNOWN if missing else None
     rows = [tuple({**row, "owner": row["owner"] or nobody}.values()) for row in data]
     shown = table(BUNDLE_HEADERS, rows) if rows else "no bundle"
-    made_ms = {broker: report.get("lastUpdate") for broker, (_, report) in reports.items()}
-    notes = _old_traffic(admin, {name: at for name, at in made_ms.items() if at})
-    return Output(data, (shown, notes), missing=missing)
+    return Output(data, (shown, _old_traffic(admin, reports)), missing=missing)
 
 
-def _old_traffic(admin: AdminClient, made_ms: Mapping[str, int]) -> list[str]:
-    """From when the traffic of brokers is whose reports are late; broker → when its was made."""
-    if now_ms() - min(made_ms.values(), default=now_ms()) < OLD_MS_MIN:
-        return []
+def _old_traffic(admin: AdminClient, brokers: Collection[str]) -> list[str]:
+    """From when the traffic of these brokers is, where their reports are late."""
     from loadmanager.cli.admin.status import late_after_ms  # it takes time
+    from loadmanager.leader.documents.cluster import ClusterShown
 
-    return old_traffic(made_ms, now_ms(), late_after_ms(admin))
+    try:
+        cluster = admin.get(f"{OWN}/cluster{query(limit=BROKERS_MAX)}", ClusterShown)
+    except LoadManagerError:  # no leader knows
+        return []
+    ages = {
+        it.broker: it.report_age_ms
+        for it in cluster.brokers
+        if it.broker in brokers and it.report_age_ms is not None
+    }
+    if max(ages.values(), default=0) < OLD_MS_MIN:
+        return []
+    return old_traffic(ages, cluster.at, late_after_ms(admin))
 
 
-def old_traffic(made_ms: Mapping[str, int], now_ms: int, late_ms: float) -> list[str]:
-    """A line for each report that is older than one may be."""
+def old_traffic(ages_ms: Mapping[str, int], now_ms: int, late_ms: float) -> list[str]:
+    """A line for each broker whose report is older than one may be."""
     return [
-        f"traffic of {broker}: as of {clock(at)}, {span(now_ms - at)} ago"
-        for broker, at in sorted(made_ms.items())
-        if now_ms - at > late_ms
+        f"traffic of {broker}: as of {clock(now_ms - age_ms)}, {span(age_ms)} ago"
+        for broker, age_ms in sorted(ages_ms.items())
+        if age_ms > late_ms
     ]
 
 

@@ -42,7 +42,6 @@ class Report(TypedDict):
     numBundles: NotRequired[int]
     numTopics: NotRequired[int]
     lastStats: NotRequired[dict[str, BundleStatsShown] | None]
-    lastUpdate: NotRequired[int]
 
 
 class Started(TypedDict):
