@@ -24,6 +24,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.port import History
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import ATTEMPTS_MAX
 from loadmanager.kit.metadata.store import VersionConflictError
 from loadmanager.kit.tasks import every
 from loadmanager.leader.own_changes import OwnChanges
@@ -284,7 +285,19 @@ class Wellness:
         return {} if node is None else _silences_in(node.value)
 
     async def _say(self, *, unwell: bool) -> None:
-        """Raises `LoadManagerError`; the next step tries again."""
+        """Raises `LoadManagerError` after some attempts; the next step tries again. After an outage
+        all brokers do so at once.
+        """
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                await self._write(unwell=unwell)
+                return
+            except VersionConflictError as error:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise LoadManagerError(f"others changed {paths.UNWELL} each time") from error
+
+    async def _write(self, *, unwell: bool) -> None:
+        """Raises `VersionConflictError` if another broker wrote meanwhile."""
         node = await self.base.store.get(paths.UNWELL)
         own, registered = self.base.broker_id, self.cluster.brokers.registered
         before = {} if node is None else _read(node.value)
@@ -299,13 +312,10 @@ class Wellness:
             return
         spans = {name: [it.begin_ms, it.end_ms] for name, it in silences.items()}
         value = json.dumps({"unwell": said, "silent": spans}).encode()
-        try:
-            if node is not None:
-                await self.base.store.put(paths.UNWELL, value, version=node.version)
-            elif not await self.base.store.create(paths.UNWELL, value):
-                raise VersionConflictError(f"{paths.UNWELL} was created meanwhile")
-        except VersionConflictError as error:
-            raise LoadManagerError(f"another broker changed {paths.UNWELL}") from error
+        if node is not None:
+            await self.base.store.put(paths.UNWELL, value, version=node.version)
+        elif not await self.base.store.create(paths.UNWELL, value):
+            raise VersionConflictError(f"{paths.UNWELL} was created meanwhile")
 
 
 def _read(value: bytes) -> dict[str, int]:
