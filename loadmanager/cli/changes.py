@@ -33,7 +33,14 @@ def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--without",
             multiple=True,
             metavar="BROKER",
-            help="without this broker; may be repeated, for a zone say",
+            help="without this broker; may be repeated",
+        ),
+        click.option(
+            "--without-zone",
+            "zones",
+            multiple=True,
+            metavar="DOMAIN",
+            help="without the brokers of this failure domain; may be repeated",
         ),
         click.option(
             "--add",

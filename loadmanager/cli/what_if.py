@@ -15,6 +15,7 @@ from loadmanager.cli.changes import change_options
 from loadmanager.cli.options import URL, Command, config, tell_left_out
 from loadmanager.cli.recorded import RecordedDay, recorded, tried_settings
 from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.cli.what_if_page import PageSection, written
 from loadmanager.engine.load.price import PriceSettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.settings import Settings
@@ -36,10 +37,12 @@ EXAMPLES = """examples:
   loadmanager what-if data/history --date 2026-11-20 --without 10.0.0.5:8080
   loadmanager what-if data/history --times 1.5 --add 2
   loadmanager what-if data/history --tenant acme=2 --fewest --price 0.4
+  loadmanager what-if data/history --without-zone eu-1a --page october.html
   loadmanager what-if data/history --add 1 --try BalancedShedder+BalancedPlacement --json
 
-The recorded settings decide, those of --config and --set where the history has none, or those of
---try. Without --price, loadManagerBrokerHourPrice is the price.
+Of several days, a month say, it also says what they come to together. The recorded settings decide,
+those of --config and --set where the history has none, or those of --try. Without --price,
+loadManagerBrokerHourPrice is the price.
 `loadmanager admin what-if` asks the same of the last hour of a running cluster.
 """
 LEGEND = f"""The first row is the replay of what was there, the second that of the change, which
@@ -56,6 +59,7 @@ REPLAY_OFF = (
 )
 HEADERS = ("", "brokers", "mean %", "most %", "hot min", "undone", "spread", "moves", "settle min")
 HOURS_OF_A_DAY = 24
+Row = tuple[str | float | int | None, ...]
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -66,6 +70,7 @@ HOURS_OF_A_DAY = 24
 @change_options
 @click.option("--try", "tried", metavar="STRATEGY", help="with other settings, as in replay")
 @click.option("--json", "as_json", is_flag=True, help="all figures, for programs")
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE", help="write an HTML page")
 def command(
     config: Path | None,
     overrides: dict[str, str],
@@ -75,6 +80,7 @@ def command(
     cluster: str | None,
     tried: str | None,
     as_json: bool,
+    page: Path | None,
     fewest: bool,
     price: float | None,
     **change: Any,
@@ -93,14 +99,64 @@ def command(
     for date, day in recorded(history, cluster, dates, base).items():
         used = RecordedDay(day.recording, others or day.in_force)
         answers[date] = WhatIfAnswer(used, wanted, with_fewest=fewest)
+    documents = {date: answer.document(price) for date, answer in answers.items()}
+    together = _together(documents, price) if len(answers) > 1 else {}
+    if page is not None:
+        sections = [
+            PageSection(date, (date, *HEADERS[1:]), answer.rows(), list(answer.sentences(price)))
+            for date, answer in answers.items()
+        ]
+        title = f"What if: {text_of(wanted)}"
+        written(page, title, _together_text(together), sections, notes=LEGEND)
     if as_json:
-        documents = {date: answer.document(price) for date, answer in answers.items()}
-        print(msgspec.json.encode(documents).decode())
+        print(msgspec.json.encode(documents | ({"all": together} if together else {})).decode())
     else:
         for date, answer in answers.items():
             show(*answer.shown(date, price))
-        show(LEGEND.splitlines())
+        show(_together_text(together), LEGEND.splitlines())
+        if page is not None:
+            print(f"written: {page}")
     return 0
+
+
+def _together(
+    documents: Mapping[str, Mapping[str, Any]], price: float | None
+) -> dict[str, dict[str, Any]]:
+    """What several days come to, for programs."""
+    sums: dict[str, dict[str, Any]] = {}
+    for name in ("asItWas", "changed", "fewest"):
+        days = [document[name] for document in documents.values() if document[name] is not None]
+        if not days:
+            continue
+        sums[name] = {
+            "days": len(days),
+            "enough": sum(bool(day["enough"]) for day in days),
+            "not_said": sum(day["enough"] is None for day in days),
+            "brokers": max(day["brokers"] for day in days),
+            "highest": max(day["highest"] for day in days),
+            "hot_minutes": sum(day["measures"]["hot_minutes"] for day in days),
+            "undone": sum(day["undone"] for day in days),
+            "moves": sum(day["measures"]["moves"] for day in days),
+        }
+        if price is not None:
+            sums[name]["cost"] = sum(day["cost_a_day"] for day in days)
+    return sums
+
+
+def _together_text(together: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The same for people; nothing for one day."""
+    names = {"asItWas": "as it was", "changed": "with the change", "fewest": "with the fewest"}
+    lines = []
+    for name, sums in together.items():
+        unsaid = f" (not said of {sums['not_said']})" if sums["not_said"] else ""
+        cost = f", {sums['cost']:.2f} in all" if "cost" in sums else ""
+        lines.append(
+            f"{sums['days']} days {names[name]}: enough on {sums['enough']}{unsaid}, at most "
+            f"{_brokers(sums['brokers'])}, the most used one at {sums['highest']:.0f} %, "
+            f"{sums['hot_minutes']} minutes above 85 %, {sums['undone']:.1f} undone, "
+            f"{sums['moves']} moves{cost}"
+        )
+    return lines
 
 
 def price_in(configured: Settings) -> float | None:
@@ -113,7 +169,8 @@ def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
     wanted = WhatIf(**change)
     if wanted == WhatIf() and not with_fewest:
         raise BadInputError(
-            "nothing is different: give --without, --add, --times, --tenant or --fewest"
+            "nothing is different: give --without, --without-zone, --add, --times, "
+            "--tenant or --fewest"
         )
     return wanted
 
@@ -166,13 +223,17 @@ class WhatIfAnswer:
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:
         """For people."""
+        yield table((title, *HEADERS[1:]), self.rows())
+        yield list(self.sentences(price))
+
+    def rows(self) -> list[Row]:
+        """The figures in the order of `HEADERS`: as it was, with the change, with the fewest."""
         rows = [("as it was", self.was), (text_of(self._change), self.changed)]
         if self.fewest is not None:
-            rows.append((f"the same with {self.fewest[0]} brokers", self.fewest[1]))
-        yield table((title, *HEADERS[1:]), [_row(name, each) for name, each in rows])
-        yield list(self._sentences(price))
+            rows.append((f"the same with {_brokers(self.fewest[0])}", self.fewest[1]))
+        return [_row(name, each) for name, each in rows]
 
-    def _sentences(self, price: float | None) -> Iterator[str]:
+    def sentences(self, price: float | None) -> Iterator[str]:
         if self._far_off:
             yield MODEL_OFF if self._model_off else REPLAY_OFF
             if not self._present:
@@ -192,14 +253,16 @@ class WhatIfAnswer:
     def _fewest_text(self) -> str:
         if self.fewest is None:
             return "no number of brokers that was tried is enough: single bundles are too busy"
-        return f"{self.fewest[0]} brokers are the fewest that are enough"
+        count = self.fewest[0]
+        return f"{_brokers(count)} {_are(count)} the fewest that {_are(count)} enough"
 
     def _prices(self, price: float) -> Iterator[str]:
         counts = {"as it was": self.was.brokers, "with the change": self.changed.brokers}
         if self.fewest is not None:
             counts["the fewest"] = self.fewest[0]
         for name, count in counts.items():
-            yield f"{name}: {count} brokers cost {count * price * HOURS_OF_A_DAY:.2f} a day"
+            cost = "costs" if count == 1 else "cost"
+            yield f"{name}: {_brokers(count)} {cost} {count * price * HOURS_OF_A_DAY:.2f} a day"
 
     def document(self, price: float | None) -> Mapping[str, Any]:
         """For programs."""
@@ -222,14 +285,22 @@ class WhatIfAnswer:
 
 def text_of(change: WhatIf) -> str:
     """A change in words."""
-    words = [f"without {name}" for name in change.without]
+    words = [f"without {name}" for name in (*change.without, *change.zones)]
     words += [f"{change.added} more"] if change.added else []
     words += [f"{tenant} × {times:g}" for tenant, times in sorted(change.tenants.items())]
     words += [f"traffic × {change.times:g}"] if change.times != 1 else []
     return ", ".join(words) or "no change"
 
 
-def _row(name: str, each: WhatIfOutcome) -> tuple[str | float | int | None, ...]:
+def _brokers(count: int) -> str:
+    return f"{count} broker{'' if count == 1 else 's'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _row(name: str, each: WhatIfOutcome) -> Row:
     measures = each.measures
     return (
         *(name, each.brokers, each.mean, each.highest, measures.hot_minutes, each.undone),
@@ -240,10 +311,11 @@ def _row(name: str, each: WhatIfOutcome) -> tuple[str | float | int | None, ...]
 def _verdict(changed: WhatIfOutcome) -> str:
     enough = f"none is above 85 % in {HIGHEST_PERCENTILE:g} % of the minutes"
     if changed.enough:
-        return f"{changed.brokers} brokers are enough: {enough}"
+        return f"{_brokers(changed.brokers)} {_are(changed.brokers)} enough: {enough}"
     undone = changed.undone
     left = f", work of {undone:.1f} broker-minutes not done" if undone >= 0.05 else ""
     return (
-        f"{changed.brokers} brokers are NOT enough: {changed.measures.hot_minutes} broker-minutes "
-        f"above 85 %{left}; brokers are enough if {enough}"
+        f"{_brokers(changed.brokers)} {_are(changed.brokers)} NOT enough: "
+        f"{changed.measures.hot_minutes} broker-minutes above 85 %{left}; brokers are enough if "
+        f"{enough}"
     )

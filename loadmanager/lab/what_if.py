@@ -33,6 +33,8 @@ class WhatIf:
 
     without: tuple[str, ...] = ()
     """Brokers that are lost."""
+    zones: tuple[str, ...] = ()
+    """Failure domains that are lost, with all their brokers."""
     added: int = 0
     """New brokers, of the usual size."""
     times: float = 1.0
@@ -45,10 +47,11 @@ class WhatIf:
         that the day does not have, and if no broker is left.
         """
         self._check(day)
+        without = self.lost(day)
         new = _new_brokers(day, self.added)
         sizes = sorted(day.cores.values())
-        events = [event for event in day.events if not self._ends(event, begins)]
-        events += [DayEvent(begins, Kind.DIES, name) for name in self.without]
+        events = [each for each in day.events if each.broker not in without or each.minute < begins]
+        events += [DayEvent(begins, Kind.DIES, name) for name in without]
         events += [DayEvent(begins, Kind.JOINS, name) for name in new]
         return replace(
             day,
@@ -64,12 +67,21 @@ class WhatIf:
         if unknown := sorted(self.tenants.keys() - {*map(_tenant, day.bundles)}):
             names = ", ".join(sorted({*map(_tenant, day.bundles)})[:10])
             raise BadInputError(f"no tenant {unknown[0]} on this day; there are {names}")
-        if not self.added and not day.cores.keys() - {*self.without}:
+        domains = _domains(day)
+        if unknown := sorted({*self.zones} - domains.keys()):
+            names = ", ".join(sorted(domains)[:10]) or (
+                "none: a leader records them where failureDomainsEnabled is true"
+            )
+            raise BadInputError(f"no failure domain {unknown[0]} on this day; there are {names}")
+        if not self.added and not day.cores.keys() - {*self.lost(day)}:
             raise BadInputError("no broker is left")
 
-    def _ends(self, event: DayEvent, begins: int) -> bool:
-        """Whether an event of the day does not happen: its broker is lost before."""
-        return event.broker in self.without and event.minute >= begins
+    def lost(self, day: DayOfLoad) -> tuple[str, ...]:
+        """The brokers that are lost, by name or with their failure domain."""
+        domains = _domains(day)
+        of_zones = {name for zone in self.zones for name in domains.get(zone, ())}
+        of_zones &= day.cores.keys() - {*self.without}
+        return (*self.without, *sorted(of_zones))
 
     def _swings(self, day: DayOfLoad, begins: int) -> list[Swing]:
         def swing(factor: float, tenant: str | None = None) -> Swing:
@@ -83,6 +95,11 @@ class WhatIf:
 
         swings = [swing(factor, tenant) for tenant, factor in sorted(self.tenants.items())]
         return [*swings, swing(self.times)] if self.times != 1 else swings
+
+
+def _domains(day: DayOfLoad) -> Mapping[str, Sequence[str]]:
+    """The failure domains that were in force last."""
+    return day.rules[-1].failure_domains if day.rules else {}
 
 
 def _tenant(bundle: str) -> str:
@@ -146,7 +163,8 @@ def fewest(
     not even `BROKERS_TIMES_MAX` times as many as there are. Brokers leave in the order of their
     names, the last one first; those that come are of the usual size.
     """
-    left = [name for name in day.brokers if name not in change.without]
+    without = change.lost(day)
+    left = [name for name in day.brokers if name not in without]
     there = len(left) + change.added
 
     def with_brokers(count: int) -> WhatIfOutcome:

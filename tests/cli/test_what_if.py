@@ -22,20 +22,29 @@ BROKERS = ("b0", "b1")
 EDGES = [f"0x{number:x}0000000" for number in range(16)] + ["0xffffffff"]
 
 
+LATER = "2026-11-21"
+MINUTES_OF_A_DAY = 1_440
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """40 minutes of two brokers at 40 %, each with eight bundles of one tenant that are alike."""
+    a_day(tmp_path, history.DATE, 1)
+    return tmp_path
+
+
+def a_day(root: Path, date: str, first: int) -> None:
+    """The same from a minute on, which is one of that date."""
     for at, broker in enumerate(BROKERS):
-        minutes = range(1, 41)
+        minutes = range(first, first + 40)
         loads = [history.broker_load(minute, broker, 0.4) for minute in minutes]
-        history.write(tmp_path, "broker_load", broker, loads)
+        history.write(root, "broker_load", broker, loads, date=date)
         bundles = [
             history.bundle_load(minute, broker, f"t{at}/n/{low}_{high}", 50.0)
             for minute in minutes
             for low, high in list(zip(EDGES, EDGES[1:], strict=False))[8 * at : 8 * at + 8]
         ]
-        history.write(tmp_path, "bundle_load", broker, bundles)
-    return tmp_path
+        history.write(root, "bundle_load", broker, bundles, date=date)
 
 
 def asked(root: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -54,6 +63,37 @@ def test_a_lost_broker(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["fewest"] is None
     answer = asked(root, "--without", "b1", "--times", "1.5", capsys=capsys)
     assert answer["changed"]["undone"] > 0
+
+
+def test_two_days_come_to_a_sum_and_a_page(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which shows what the terminal does, and no name as markup."""
+    a_day(root, LATER, MINUTES_OF_A_DAY + 1)
+    page = tmp_path / "page.html"
+    words = ["what-if", str(root), "--tenant", "t0=1.5", "--price", "2", "--page", str(page)]
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    days = [told[history.DATE], told[LATER]]
+    both = told["all"]["changed"]
+    assert (both["days"], both["enough"], both["brokers"]) == (2, 2, 2)
+    assert both["undone"] == sum(day["changed"]["undone"] for day in days)
+    assert both["cost"] == 2 * 2 * 24 * 2
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert "2 days with the change: enough on 2, at most 2 brokers" in out
+    text = page.read_text()
+    assert "<h1>What if: t0 × 1.5</h1>" in text
+    assert text.count("<table>") == 2
+    assert "2 days with the change: enough on 2" in text
+    assert cli.main([*words[:-1], str(tmp_path / "nowhere" / "page.html")]) == 2
+    assert "the page cannot be written" in capsys.readouterr().err
+
+
+def test_a_lost_zone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has to be one that a leader recorded."""
+    assert cli.main(["what-if", str(root), "--without-zone", "east"]) == 2
+    assert "no failure domain east on this day; there are none" in capsys.readouterr().err
 
 
 def test_the_fewest_and_what_they_cost(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +120,7 @@ def test_the_price_may_be_a_setting(root: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ((), "nothing is different: give --without, --add, --times, --tenant or --fewest"),
+        ((), "nothing is different: give --without, --without-zone, --add, --times, --tenant or"),
         (("--without", "b7"), "no broker b7 on this day; there are b0, b1"),
         (("--tenant", "x=2"), "no tenant x on this day; there are t0, t1"),
         (("--tenant", "t0"), "t0: TENANT=TIMES is expected"),
@@ -173,7 +213,7 @@ async def test_of_a_young_cluster_after_a_move(
         words = ("what-if", "--without", lost, "--until", clock(then).replace(" ", "T"))
         shell = Shell(served, capsys)
         _, out, _ = await shell.run(*words)
-        assert "1 brokers are enough" in out
+        assert "1 broker is enough" in out
         assert "nothing happened in it that the replay could be compared with" in out
         answer = await shell.json(*words)
         assert answer["changed"]["mean"] == pytest.approx(40, abs=2)

@@ -11,6 +11,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.closed_loop import run
+from loadmanager.lab.day_rules import DayRules
 from loadmanager.lab.days import DayEvent, DayOfLoad, DaySize, Kind, make_day
 from loadmanager.lab.measures import WARM_UP_MINUTES
 from loadmanager.lab.what_if import WhatIf, WhatIfOutcome, fewest, nobody_knows, outcome
@@ -33,6 +34,17 @@ def test_work_goes_to_the_brokers_that_are_left() -> None:
     assert (was.brokers, changed.brokers) == (4, 3)
     assert changed.mean == pytest.approx(was.mean * 4 / 3, rel=0.05)
     assert changed.measures.hot_minutes >= was.measures.hot_minutes
+
+
+def test_a_zone_is_lost_with_its_brokers() -> None:
+    """As if each of them was named; a broker that is also named is lost once."""
+    east = sorted(DAY.cores)[:2]
+    day = replace(DAY, rules=(DayRules(minute=0, failure_domains={"east": east}),))
+    change = WhatIf(zones=("east",), without=(east[0],))
+    assert change.lost(day) == tuple(east)
+    assert change.of(day).events == WhatIf(without=tuple(east)).of(day).events
+    with pytest.raises(BadInputError, match="no failure domain west on this day; there are east"):
+        WhatIf(zones=("west",)).of(day)
 
 
 def test_more_brokers_share_the_work() -> None:
