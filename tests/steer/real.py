@@ -291,10 +291,16 @@ def a_real_pulsar(home: Path, folder: Path, manager: str, **fields: Any) -> Iter
 
 
 def gather(real: RealPulsar, within_s: float) -> None:
-    """Move every bundle to the first broker."""
+    """Move every bundle to the first broker, and wait until it has had all of them for a while: one
+    that is being unloaded has no owner, and any broker may take it.
+    """
+    most = turns = 0
     for _ in until(within_s):
-        elsewhere = {name: at for name, at in real.owners().items() if at != real.broker(0)}
-        if not elsewhere and real.owners():
+        owners = real.owners()
+        elsewhere = {name: at for name, at in owners.items() if at != real.broker(0)}
+        most = max(most, len(owners))
+        turns = turns + 1 if owners and not elsewhere and len(owners) == most else 0
+        if turns == 3:
             return
         for bundle in elsewhere:
             namespace, _, span = bundle.rpartition("/")

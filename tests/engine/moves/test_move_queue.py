@@ -170,6 +170,7 @@ def test_a_document() -> None:
         "clientsWaitedMs": None,
         "clientsWaitedMeanMs": None,
         "pauseMs": 3.5,
+        "unansweredSince": None,
     }
 
 
