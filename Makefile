@@ -192,6 +192,7 @@ sbom: install
 	mkdir -p dist
 	$(BIN)/cyclonedx-py environment .sbom/bin/python --pyproject pyproject.toml \
 		--mc-type application --output-reproducible --output-file dist/sbom.json
+	$(BIN)/python deploy/sbom_version.py dist/sbom.json
 
 page:
 	cd ui && npm ci --ignore-scripts && npm run --silent build
