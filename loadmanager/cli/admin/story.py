@@ -117,7 +117,8 @@ def history(
     elif since is None:
         parts.append(records_since(begins))
     if until is None:
-        held_lines = held_now(admin, name) if clients or not newest else []
+        maybe_client = clients or not (newest or "_0x" in name)
+        held_lines = held_now(admin, name) if maybe_client else []
         parts += [slow_moves_of(admin, names), *held_lines]
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
