@@ -18,6 +18,7 @@ from loadmanager.broker.ports.access import Access
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.kit.http.answers import failed, namespace_of, topic_of
+from loadmanager.kit.http.passing_on import BROKER, FOLLOW
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.security.identity import Identity
@@ -81,19 +82,24 @@ class Permit:
 def access_of(access: Access, refusals: ClientRefusals, *, metrics: bool) -> Middleware:
     """Answer 401 to whoever does not prove who he is, and 403 to whoever may not do it.
 
-    `metrics`: also whoever reads /metrics must do so.
+    `metrics`: also whoever reads /metrics must do so. Whoever has another broker asked must prove
+    who he is in any case: what has no `PERMIT` is not passed on.
     """
 
     @web.middleware
     async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         path = "" if resource is None else resource.canonical.rstrip("/")
-        if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
+        for_all = path in OPEN or (path == METRICS and not metrics) or _of_page(request)
+        if for_all and BROKER not in request.headers and FOLLOW not in request.headers:
             return await handler(request)
         try:
             identity, roles = _who(access, request)
-            permit = Permit(access, identity, roles, path, access.ended(roles))
+            of = "" if for_all else path
+            permit = Permit(access, identity, roles, of, access.ended(roles))
         except NotAuthenticatedError as error:
+            if for_all and BROKER not in request.headers:
+                return await handler(request)
             refusals.not_authenticated(request.remote or "", str(error))
             return failed(401, str(error), {"WWW-Authenticate": "Bearer"})
         try:

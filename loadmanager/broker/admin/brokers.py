@@ -20,6 +20,11 @@ HEALTH_TIMEOUT_S = 3.0
 OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 """Pulsar's `NamespaceOwnershipStatus` of each owned bundle; no bundle is reserved for a broker."""
 BROKER_ID = Query(name="brokerId", doc="Another broker, `host:port`.")
+OF_ANOTHER = {
+    401: "another broker is to answer, and the request does not prove whose it is",
+    403: "another broker is to answer, and the token is refused",
+}
+"""Of what everybody may ask a broker of itself."""
 UNLOADS_PER_S = Query(
     name="maxConcurrentUnloadPerSec",
     doc="The most unloads a second; 0: any number.",
@@ -92,7 +97,11 @@ class BrokerRoutes:
         media=TEXT,
         query=(BROKER_ID,),
         elsewhere="the broker that is named",
-        also={404: "that broker is not active", 503: "the metadata store does not answer"},
+        also={
+            404: "that broker is not active",
+            503: "the metadata store does not answer",
+            **OF_ANOTHER,
+        },
     )
     async def health(self, request: web.Request) -> web.Response:
         """Check that the broker can use the metadata store; `?brokerId=` names another broker."""
@@ -115,7 +124,7 @@ class BrokerRoutes:
             raise NotFoundError(f"Broker {broker_id} is not active")
         return redirect_to(address, request)
 
-    @operation(str, media=TEXT, also={503: "not yet, or the broker has no session"})
+    @operation(str, media=TEXT, also={503: "not yet, or the broker has no session", **OF_ANOTHER})
     async def ready(self, _request: web.Request) -> web.Response:
         """Check that the broker is registered, knows a leader and takes bundles."""
         return (
@@ -226,7 +235,7 @@ class BrokerRoutes:
         page, content_type = await self._metrics(request.headers.get("Accept", ""))
         return web.Response(body=page, headers={"Content-Type": content_type})
 
-    @operation(str, media=TEXT, also={503: "not yet"})
+    @operation(str, media=TEXT, also={503: "not yet", **OF_ANOTHER})
     async def status(self, _request: web.Request) -> web.Response:
         """Check that the broker is ready, for HTTP load balancers."""
         return (

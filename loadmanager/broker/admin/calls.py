@@ -1,5 +1,5 @@
-"""Requests from a broker to other brokers: one pool of connections, their credentials and TLS,
-bounded answers, and one way to say why there is none.
+"""Requests from a broker to other brokers: pools of connections, their credentials and TLS, bounded
+answers, and one way to say why there is none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from loadmanager.kit.tasks import guarded, sleep
 from loadmanager.kit.tracing import SpanSide
 
 CONNECTIONS_MAX = 128
-"""To all brokers; what waits for one is within the time that the request may take."""
+"""To all brokers, for what this one asks; what waits for one is within the time that the request
+may take.
+"""
+PASSED_ON_MAX = 128
+"""To one broker, for what it is asked on behalf of others: they keep nobody but each other waiting.
+How many there are in all, `maxConcurrentHttpRequests` says.
+"""
+SIGNS_MAX = 8
+"""To one broker, for signs that it lives."""
 SILENCE_S = 60.0
 """A stream of events is never silent for so long: it has heartbeats."""
 PATIENCE_S, SIGN_S = 2.0, 4.0
@@ -69,12 +77,14 @@ class Calls:
         """
         self._headers, self._context = headers, context
         self._patience_s, self._sign_s = patience_s, sign_s
-        self._session: aiohttp.ClientSession | None = None
+        self._own = _Pool(limit=CONNECTIONS_MAX)
+        self._passed_on = _Pool(limit=0, limit_per_host=PASSED_ON_MAX)
+        self._signs = _Pool(limit=0, limit_per_host=SIGNS_MAX)
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        for pool in (self._own, self._passed_on, self._signs):
+            await pool.close()
 
     def url(self, broker: BrokerAddress) -> str:
         """The base of a broker's URLs.
@@ -108,6 +118,30 @@ class Calls:
 
         Raises `UnansweredError`, and `OperationalError` when nothing can be asked.
         """
+        return await self._ask(
+            self._own,
+            broker,
+            method,
+            path,
+            query,
+            timeout_s=timeout_s,
+            bytes_max=bytes_max,
+            json=document,
+            allow_redirects=redirects,
+        )
+
+    async def _ask(
+        self,
+        pool: _Pool,
+        broker: BrokerAddress,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float,
+        bytes_max: int,
+        **more: Any,
+    ) -> Answer:
         url = URL(self.url(broker) + path, encoded=True).update_query(query or {})
         attributes = {"url.path": path, "server.address": broker.broker_id}
         with (
@@ -116,9 +150,7 @@ class Calls:
         ):
             async with (
                 asyncio.timeout(timeout_s),
-                self._request(
-                    method, url, self._headers(), json=document, allow_redirects=redirects
-                ) as answer,
+                self._request(pool, method, url, self._headers(), **more) as answer,
             ):
                 span.note(**{"http.response.status_code": answer.status})
                 return await whole(broker, answer, bytes_max)
@@ -140,7 +172,13 @@ class Calls:
         with _named(broker, timeout_s):
             silence = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
             sent = self._request(
-                method, url, headers, data=body, allow_redirects=False, timeout=silence
+                self._passed_on,
+                method,
+                url,
+                headers,
+                data=body,
+                allow_redirects=False,
+                timeout=silence,
             )
             async with asyncio.timeout(timeout_s):
                 answer = await guarded(sent.__aenter__(), self._while_it_lives(broker))
@@ -154,8 +192,13 @@ class Calls:
         while True:
             await sleep(self._patience_s)
             try:
-                await self.ask(
-                    broker, "GET", SIGN, timeout_s=self._sign_s, bytes_max=SIGN_BYTES_MAX
+                await self._ask(
+                    self._signs,
+                    broker,
+                    "GET",
+                    SIGN,
+                    timeout_s=self._sign_s,
+                    bytes_max=SIGN_BYTES_MAX,
                 )
             except UnansweredError as error:
                 if error.late:
@@ -163,16 +206,34 @@ class Calls:
                     raise UnansweredError(broker, text, late=True) from None
 
     def _request(
-        self, method: str, url: URL, headers: Mapping[str, str], **more: Any
+        self, pool: _Pool, method: str, url: URL, headers: Mapping[str, str], **more: Any
     ) -> aiohttp.client._RequestContextManager:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
-                timeout=aiohttp.ClientTimeout(total=None),
-            )
         secure: ssl.SSLContext | bool = True if self._context is None else self._context.value
         headers = {**headers, **tracing.headers()}
-        return self._session.request(method, url, headers=headers, ssl=secure, **more)
+        return pool.session().request(method, url, headers=headers, ssl=secure, **more)
+
+
+class _Pool:
+    """Connections, which are there once one is wanted."""
+
+    def __init__(self, *, limit: int, limit_per_host: int = 0) -> None:
+        """0: any number."""
+        self._limit, self._limit_per_host = limit, limit_per_host
+        self._session: aiohttp.ClientSession | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        """What sends requests over them."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._limit, limit_per_host=self._limit_per_host)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=aiohttp.ClientTimeout(total=None)
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close them."""
+        if self._session is not None:
+            await self._session.close()
 
 
 async def whole(broker: BrokerAddress, answer: aiohttp.ClientResponse, bytes_max: int) -> Answer:

@@ -6,6 +6,7 @@ What only the leader or an owner answers is redirected there (307). So a request
 same credentials, and gets that answer. One with `Loadmanager-Broker: host:port` is repeated at the
 broker of that id, once it may be asked here; the answer has the same header, by which a client
 tells it from that of a broker that passes nothing on. A stream of events is passed on as it comes.
+With authentication nothing is passed on for who proves no role, not even what is for everybody.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.http.answers import LISTENER, failed, listener_of, raw_body
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+from loadmanager.kit.http.permits import PERMIT
 from loadmanager.kit.http.streams import Streams, write
 from loadmanager.kit.tracing import HEADER
 
@@ -55,10 +57,12 @@ HEADERS_PASSED_ON = (
 class Following:
     """Answers for other brokers."""
 
-    def __init__(self, use: UseCases, calls: Calls, streams: Streams) -> None:
+    def __init__(self, use: UseCases, calls: Calls, streams: Streams, *, proven: bool) -> None:
+        """`proven`: only for who proves a role."""
         self._use = use
         self._calls = calls
         self._streams = streams
+        self._proven = proven
 
     def middleware(self) -> Middleware:
         """Repeats a request elsewhere if its answer is a redirect and it wants that followed."""
@@ -66,7 +70,8 @@ class Following:
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
             answer = await handler(request)
-            hops = HOPS_MAX if request.headers.get(FOLLOW) == "true" else 0
+            wanted = request.headers.get(FOLLOW) == "true"
+            hops = HOPS_MAX if wanted and (PERMIT in request or not self._proven) else 0
             while answer.status == 307 and hops > 0:
                 hops -= 1
                 url = URL(answer.headers["Location"], encoded=True)

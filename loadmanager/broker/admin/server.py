@@ -109,7 +109,7 @@ class AdminServer:
         self._answers = Counter[int]()
         self._refusals = None if access is None else ClientRefusals("http")
         streams = Streams()
-        self._following = Following(use, calls, streams)
+        self._following = Following(use, calls, streams, proven=access is not None)
         application = web.Application(
             middlewares=self._middlewares(use, access, metrics=authenticate_metrics),
             client_max_size=BODY_BYTES_MAX,

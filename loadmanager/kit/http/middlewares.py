@@ -19,6 +19,7 @@ from loadmanager.kit.errors import (
 )
 from loadmanager.kit.http.answers import ElsewhereError, RefusedError, failed, redirect_to
 from loadmanager.kit.http.not_served import not_served
+from loadmanager.kit.http.passing_on import BROKER
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.telemetry import counter
 
@@ -84,14 +85,15 @@ def log_access(answers: Counter[int]) -> Middleware:
 
 def concurrency_limit(requests_max: int) -> Middleware:
     """Answer 503 to a request while `requests_max` others are in progress, or `METRICS_MAX` others
-    of the metrics page.
+    of the metrics page. What another broker is to answer counts as any request.
     """
     in_progress = scrapes = 0
 
     @web.middleware
     async def limit(request: web.Request, handler: Handler) -> web.StreamResponse:
         nonlocal in_progress, scrapes
-        if request.path in METRICS:
+        here = BROKER not in request.headers
+        if request.path in METRICS and here:
             if scrapes >= METRICS_MAX:
                 reason = f"{METRICS_MAX} requests of this page are in progress already; try again"
                 return failed(503, reason, {"Retry-After": "1"})
@@ -100,7 +102,8 @@ def concurrency_limit(requests_max: int) -> Middleware:
                 return await handler(request)
             finally:
                 scrapes -= 1
-        if in_progress >= requests_max and request.path not in ALWAYS_ANSWERED:
+        always = here and request.path in ALWAYS_ANSWERED
+        if in_progress >= requests_max and not always:
             reason = f"{requests_max} requests are in progress already; try again"
             return failed(503, reason, {"Retry-After": "1"})
         in_progress += 1

@@ -22,6 +22,7 @@ from loadmanager.broker.admin.following import FOLLOW
 from loadmanager.broker.admin.server import BODY_BYTES_MAX
 from loadmanager.kit.http.connections import PIECE_BYTES, Connections, HttpConnection
 from loadmanager.kit.http.middlewares import METRICS_MAX, concurrency_limit
+from loadmanager.kit.http.passing_on import BROKER
 from loadmanager.kit.http.settings import AdminSettings
 
 TENANT = b'{"allowedClusters": ["standalone"]}'
@@ -198,6 +199,25 @@ async def test_the_metrics_page_has_a_limit_of_its_own() -> None:
     assert statuses == [503, 503] + [200] * (METRICS_MAX + 1)
     again = ask("/metrics")
     assert (await again).status == 200
+
+
+async def test_what_another_broker_is_to_answer_counts_as_any_request() -> None:
+    """Though it is what a full broker answers of itself."""
+    answers, limit = asyncio.Event(), concurrency_limit(1)
+
+    async def page(_request: web.Request) -> web.StreamResponse:
+        await answers.wait()
+        return web.Response()
+
+    def ask(path: str, headers: dict[str, str]) -> asyncio.Task[web.StreamResponse]:
+        request = make_mocked_request("GET", path, headers)
+        return asyncio.ensure_future(limit(request, page))
+
+    path, of_other = "/admin/v2/brokers/health", {BROKER: "another:1"}
+    first, second, own = ask(path, of_other), ask(path, of_other), ask(path, {})
+    assert (await second).status == 503
+    answers.set()
+    assert [(await first).status, (await own).status] == [200, 200]
 
 
 async def _connect(served: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

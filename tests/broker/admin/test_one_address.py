@@ -17,7 +17,7 @@ from kit.security.certificates import Authority
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from structlog.testing import capture_logs
 
-from loadmanager.broker.admin.calls import SIGN, Calls, UnansweredError
+from loadmanager.broker.admin.calls import CONNECTIONS_MAX, SIGN, Calls, UnansweredError
 from loadmanager.cli import main
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
 from loadmanager.kit.addresses import BrokerAddress
@@ -64,6 +64,55 @@ async def test_who_may_not_ask_here_is_not_passed_on() -> None:
                 "GET", REPORT, headers={**headers, "Authorization": credentials}
             )
             assert (refused.status, BROKER in refused.headers) == (status, False)
+
+
+async def test_a_stranger_has_nothing_passed_on() -> None:
+    """Not even what each broker answers to everybody; who proves a role has that passed on."""
+    async with serving(2, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        other, none = {BROKER: served.broker_id(1)}, {"Authorization": ""}
+        for path in ("/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/status.html", "/ui/"):
+            assert (await served.ask("GET", path, headers=none)).status == 200
+            assert (await served.ask("GET", path, headers={**other, **none})).status == 401
+            answer = await served.ask("GET", path, headers=other)
+            assert (answer.status, answer.headers[BROKER]) == (200, served.broker_id(1))
+        follow = {FOLLOW: "true", "Authorization": ""}
+        of_other = f"/admin/v2/brokers/health?brokerId={served.broker_id(1)}"
+        assert (await served.ask("GET", of_other, headers=follow)).status == 307
+        assert (await served.ask("GET", of_other, headers={FOLLOW: "true"})).status == 200
+        proven = {**other, "Authorization": f"Bearer {token('stranger')}"}
+        health = "/admin/v2/brokers/health"
+        assert (await served.ask("GET", health, headers=proven)).status == 200
+
+
+async def test_what_others_have_passed_on_keeps_no_order_waiting() -> None:
+    """Though the broker that it goes to is frozen, and takes all that may be passed on to it."""
+    waiting, crowd = itertools.count(1), asyncio.Event()
+
+    async def frozen(request: web.BaseRequest) -> web.Response:
+        if request.path == "/order":
+            return web.Response(text="done")
+        if request.path != SIGN and next(waiting) == CONNECTIONS_MAX:
+            crowd.set()
+        await forever()
+        return web.Response()
+
+    calls = Calls(patience_s=0.05, sign_s=600)
+    async with RawTestServer(frozen) as server:
+        url = server.make_url("/x")
+        address = BrokerAddress("frozen:1", "", str(url.origin()))
+
+        async def passed_on() -> None:
+            async with calls.repeated(address, "GET", url, {}, b"", timeout_s=600):
+                pass
+
+        async with asyncio.TaskGroup() as tasks:
+            others = [tasks.create_task(passed_on()) for _ in range(2 * CONNECTIONS_MAX)]
+            await crowd.wait()
+            answer = await calls.ask(address, "POST", "/order", timeout_s=60, bytes_max=10)
+            for other in others:
+                other.cancel()
+        await calls.close()
+    assert answer.body == b"done"
 
 
 async def test_clients_of_a_listener_are_redirected_within_it() -> None:
