@@ -13,13 +13,15 @@ import pytest
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.zookeeper.embedded.access import OPEN_ACL
+from loadmanager.kit.zookeeper.embedded.client import BACKLOG_BYTES_MAX, HELD_BYTES_MAX
 from loadmanager.kit.zookeeper.embedded.codes import (
     ErrorCode,
     EventKind,
     RefusedRequestError,
     WatchMode,
 )
-from loadmanager.kit.zookeeper.embedded.commits import TreeCommits
+from loadmanager.kit.zookeeper.embedded.commits import TURN_ANSWERS, TreeCommits
+from loadmanager.kit.zookeeper.embedded.connections import StoreConnections
 from loadmanager.kit.zookeeper.embedded.file import TreeChanges, TreeFile
 from loadmanager.kit.zookeeper.embedded.jute import (
     JuteReader,
@@ -199,11 +201,16 @@ class Taker:
 
     def __init__(self) -> None:
         self.waiting_bytes = 0
+        self.overflows = 0
         self.answers: list[bytes | None] = []
 
     def take(self, answer: bytes | None) -> None:
         """An answer."""
         self.answers.append(answer)
+
+    def overflow(self) -> None:
+        """More than may wait."""
+        self.overflows += 1
 
 
 class HeldFile:
@@ -277,6 +284,96 @@ async def test_what_cannot_be_written_is_never_answered() -> None:
     with pytest.raises(OperationalError, match="the disk is full"):
         await commits.run()
     assert taker.answers == []
+
+
+async def test_others_are_answered_while_much_is_delivered() -> None:
+    """What waited for a large write leaves in many turns; who waits for none of it is served
+    between them, and nobody's answers change their order.
+    """
+    tree, file, taker, other = NodeTree(), HeldFile(), Taker(), Taker()
+    commits = TreeCommits(tree, TreeSessions([], 0.0, 0), file, CLOCK)  # type: ignore[arg-type]
+    change(tree, "/a")
+    events = [str(number).encode() for number in range(5 * TURN_ANSWERS)]
+    for event in events:
+        commits.send(taker, event)
+    file.passes.release()
+    running = asyncio.create_task(commits.run())
+    while not taker.answers:
+        await asyncio.sleep(0)
+    assert len(taker.answers) < len(events)
+    commits.send(other, b"pong")
+    commits.send(taker, b"after")
+    assert other.answers == [b"pong"]
+    commits.stop()
+    await running
+    assert taker.answers == [*events, b"after"]
+
+
+async def test_what_waits_for_one_write_is_bounded() -> None:
+    """For one taker, and for all together: only who waits for much is hung up on then."""
+    tree, file = NodeTree(), HeldFile()
+    commits = TreeCommits(tree, TreeSessions([], 0.0, 0), file, CLOCK)  # type: ignore[arg-type]
+    change(tree, "/a")
+    event = b"x" * (1 << 20)
+    many = [Taker() for _ in range(1 + HELD_BYTES_MAX // BACKLOG_BYTES_MAX)]
+    small = Taker()
+    commits.send(small, b"a")
+    for taker in many:
+        for _ in range(100):
+            commits.send(taker, event)
+    assert all(taker.overflows for taker in many)
+    assert sum(taker.waiting_bytes for taker in many) < HELD_BYTES_MAX + BACKLOG_BYTES_MAX
+    assert max(taker.waiting_bytes for taker in many) < BACKLOG_BYTES_MAX + 2 * len(event)
+    commits.send(small, b"b")
+    file.passes.release()
+    commits.stop()
+    await commits.run()
+    assert (small.answers, small.overflows) == ([b"a", b"b"], 0)
+    assert {taker.waiting_bytes for taker in many} == {0}
+
+
+# Connections
+
+
+class CountedConnection:
+    """One that counts how often it is asked what it holds."""
+
+    address = "127.0.0.1:1"
+
+    def __init__(self, footprint: int) -> None:
+        self._bytes = footprint
+        self.looks = self.aborts = 0
+
+    @property
+    def footprint(self) -> int:
+        """How much it holds."""
+        self.looks += 1
+        return self._bytes
+
+    def abort(self) -> None:
+        """Hang up."""
+        self.aborts += 1
+
+
+async def test_what_all_hold_is_looked_at_once_per_turn() -> None:
+    """However often connections ask: fifteen thousand events for each of many watchers are as many
+    questions. Those that hold most are hung up on, until the others hold no more than all may.
+    """
+    keeper = StoreConnections(*[None] * 3, 100, (0, "", 0))  # type: ignore[arg-type]
+    shares = [HELD_BYTES_MAX // 4 - 100 + number for number in (3, 1, 2)]
+    connections = [
+        CountedConnection(share) for share in (*shares, *[HELD_BYTES_MAX // 4 - 100] * 3)
+    ]
+    for each in connections:
+        assert keeper.opened(each)  # type: ignore[arg-type]
+    for _ in range(10_000):
+        keeper.relieve()
+    await asyncio.sleep(0)
+    assert [each.looks for each in connections] == [1] * 6
+    assert [each.aborts for each in connections] == [1, 0, 1, 0, 0, 0]
+    keeper.relieve()
+    await asyncio.sleep(0)
+    assert [each.looks for each in connections] == [2] * 6
 
 
 # The file

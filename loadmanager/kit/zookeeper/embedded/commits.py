@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loadmanager.kit.clock import Clock
+from loadmanager.kit.zookeeper.embedded.client import (
+    BACKLOG_BYTES_MAX,
+    FOOTPRINT_BYTES,
+    HELD_BYTES_MAX,
+)
 from loadmanager.kit.zookeeper.embedded.file import TreeChanges, TreeFile
 from loadmanager.kit.zookeeper.embedded.sessions import TreeSessions
 from loadmanager.kit.zookeeper.embedded.tree import NodeTree
 
 ENTRY_BYTES = 200
 """About what a waiting answer takes in memory beside its bytes."""
+TURN_ANSWERS = 500
+"""After so many that have waited, it is the turn of other connections."""
 
 
 class AnswerTaker(Protocol):
@@ -29,6 +36,10 @@ class AnswerTaker(Protocol):
 
     def take(self, answer: bytes | None) -> None:
         """Send it. None: there is nothing more; hang up."""
+        ...
+
+    def overflow(self) -> None:
+        """There is no room for what it should be sent: hang up at once."""
         ...
 
 
@@ -59,6 +70,7 @@ class TreeCommits:
         self._clock = clock
         self._durable_zxid = tree.zxid
         self._waiting: deque[tuple[int, float, AnswerTaker, bytes | None]] = deque()
+        self._waiting_bytes = 0
         self._wanted = asyncio.Event()
         self._stopped = False
         self.waits = AnswerWaits()
@@ -71,14 +83,28 @@ class TreeCommits:
         return len(self._waiting)
 
     def send(self, taker: AnswerTaker, answer: bytes | None) -> None:
-        """Hand over an answer, or the end, as soon as it may leave."""
-        if self._durable_zxid >= self._tree.zxid:
+        """Hand over an answer, or the end, as soon as it may leave, behind what waits for the same
+        taker. Hangs up on one for which too much waits.
+        """
+        if self._durable_zxid >= self._tree.zxid and not taker.waiting_bytes:
             self.waits.add(0.0)
             taker.take(answer)
             return
-        taker.waiting_bytes += ENTRY_BYTES + len(answer or b"")
+        if self._is_full_for(taker):
+            taker.overflow()
+            return
+        self._count(taker, answer, 1)
         self._waiting.append((self._tree.zxid, self._clock.monotonic_s(), taker, answer))
         self._wanted.set()
+
+    def _is_full_for(self, taker: AnswerTaker) -> bool:
+        most = FOOTPRINT_BYTES if self._waiting_bytes > HELD_BYTES_MAX else BACKLOG_BYTES_MAX
+        return taker.waiting_bytes > most
+
+    def _count(self, taker: AnswerTaker, answer: bytes | None, sign: int) -> None:
+        size = sign * (ENTRY_BYTES + len(answer or b""))
+        taker.waiting_bytes += size
+        self._waiting_bytes += size
 
     def wanted(self) -> None:
         """The tree has changed."""
@@ -111,9 +137,16 @@ class TreeCommits:
             self.writing_since_s = None
         self._durable_zxid = zxid
         self._wanted.set()  # more may have come meanwhile
-        now_s = self._clock.monotonic_s()
-        while self._waiting and self._waiting[0][0] <= zxid:
+        await self._deliver()
+
+    async def _deliver(self) -> None:
+        """Send what waited for this write, some in each turn of the loop."""
+        sent = 0
+        while self._waiting and self._waiting[0][0] <= self._durable_zxid:
             _, since_s, taker, answer = self._waiting.popleft()
-            self.waits.add(now_s - since_s)
-            taker.waiting_bytes -= ENTRY_BYTES + len(answer or b"")
+            self.waits.add(max(self._clock.monotonic_s() - since_s, 0.0))
+            self._count(taker, answer, -1)
             taker.take(answer)
+            sent += 1
+            if sent % TURN_ANSWERS == 0:
+                await asyncio.sleep(0)

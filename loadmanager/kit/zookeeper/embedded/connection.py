@@ -7,7 +7,11 @@ from typing import Protocol, cast
 
 import structlog
 
-from loadmanager.kit.zookeeper.embedded.client import StoreClient
+from loadmanager.kit.zookeeper.embedded.client import (
+    BACKLOG_BYTES_MAX,
+    FOOTPRINT_BYTES,
+    StoreClient,
+)
 from loadmanager.kit.zookeeper.embedded.jute import MalformedRecordError, integer
 from loadmanager.kit.zookeeper.embedded.records import ConnectRequest, connect_request
 from loadmanager.kit.zookeeper.embedded.words import is_word
@@ -18,10 +22,6 @@ TURN_S = 0.005
 """Then it is the turn of other connections."""
 BACKLOG_BYTES = 256 << 10
 """While so much waits to be sent, no request is read."""
-BACKLOG_BYTES_MAX = 32 << 20
-"""A client that does not read its events is hung up on then; it connects again and catches up."""
-FOOTPRINT_BYTES = 256 << 10
-"""A connection that holds more is counted against what all may hold."""
 _PREFIX = 4
 
 log = structlog.get_logger("store")
@@ -51,7 +51,7 @@ class ConnectionKeeper(Protocol):
         ...
 
     def relieve(self) -> None:
-        """A connection holds much: if all hold too much, hang up on the one that holds most."""
+        """A connection holds much: if all hold too much, hang up on those that hold most, soon."""
         ...
 
     def failed(self, what: str, error: Exception) -> None:
@@ -128,7 +128,7 @@ class StoreConnection(StoreClient, asyncio.Protocol):
 
     def take(self, answer: bytes | None) -> None:
         """Send an answer or an event as a frame. None: hang up after what was sent before."""
-        if self._transport is None:
+        if self._transport is None or self._transport.is_closing():
             return
         if answer is None:
             self.end()
@@ -148,13 +148,20 @@ class StoreConnection(StoreClient, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def overflow(self) -> None:
+        """Hang up at once: more waits than may."""
+        if self._transport is not None and not self._transport.is_closing():
+            log.warning("a client does not read what it is sent; hung up", client=self.address)
+            self.abort()
+            self._keeper.closed(self)  # it watches nothing any more, from now on
+
     def _put(self, data: bytes) -> None:
         self._output.append(data)
         self._output_bytes += len(data)
-        if self._backlog() > FOOTPRINT_BYTES:
-            if self._backlog() > BACKLOG_BYTES_MAX + len(data):
-                log.warning("a client does not read what it is sent; hung up", client=self.address)
-                self.abort()
+        backlog = self._backlog()
+        if backlog > FOOTPRINT_BYTES:
+            if backlog > BACKLOG_BYTES_MAX + len(data):
+                self.overflow()
             self._keeper.relieve()
         self._schedule_flush()
 

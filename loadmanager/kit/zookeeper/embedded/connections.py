@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
 from loadmanager.kit.clock import Clock
+from loadmanager.kit.zookeeper.embedded.client import HELD_BYTES_MAX
 from loadmanager.kit.zookeeper.embedded.commits import TreeCommits
 from loadmanager.kit.zookeeper.embedded.connection import StoreConnection
 from loadmanager.kit.zookeeper.embedded.records import ConnectRequest
 from loadmanager.kit.zookeeper.embedded.service import TreeService
 from loadmanager.kit.zookeeper.embedded.words import StoreFigures, answer_to
 
-HELD_BYTES_MAX = 128 << 20
-"""How much all connections may make us hold: requests that are not complete, unread answers."""
 HANDSHAKE_S, GOODBYE_S = 10.0, 10.0
 """A client has so long to ask for a session, and to read the last answer."""
 
@@ -39,6 +40,8 @@ class StoreConnections:
         self._connections: dict[StoreConnection, None] = {}
         self._by_session: dict[int, StoreConnection] = {}
         self._full = False
+        self._relieving = False
+        """True while a look at what all hold is scheduled."""
         self.requests = 0
 
     def opened(self, connection: StoreConnection) -> bool:
@@ -100,16 +103,29 @@ class StoreConnections:
         return answer_to(word, self._figures())
 
     def relieve(self) -> None:
-        """Hang up on the connection that holds most, if all hold too much."""
+        """Hang up on the connections that hold most, if all hold too much: once per turn of the
+        loop, however often it is asked for, since it looks at every connection.
+        """
+        if not self._relieving:
+            self._relieving = True
+            asyncio.get_running_loop().call_soon(self._relieve_now)
+
+    def _relieve_now(self) -> None:
+        self._relieving = False
         sizes = {each: each.footprint for each in self._connections}
-        if sum(sizes.values()) > HELD_BYTES_MAX:
-            greatest = max(sizes, key=sizes.__getitem__)
+        excess = sum(sizes.values()) - HELD_BYTES_MAX
+        if excess <= 0:
+            return
+        for greatest in sorted(sizes, key=sizes.__getitem__, reverse=True):
             log.warning(
                 "clients make the store hold too much; hung up on the one with the most",
                 client=greatest.address,
                 bytes=sizes[greatest],
             )
             greatest.abort()
+            excess -= sizes[greatest]
+            if excess <= 0:
+                return
 
     def failed(self, what: str, error: Exception) -> None:
         """A bug was met."""

@@ -65,9 +65,10 @@ class WatchTable:
         for watcher in concerned:
             self._put(path, watcher, self._watchers[path][watcher] & ~WatchMode.ONCE)
         if self._recursive:
+            recursive = int(WatchMode.RECURSIVE)
             for above in _above(path):
                 for watcher, modes in self._watchers.get(above, {}).items():
-                    if modes & WatchMode.RECURSIVE:
+                    if int(modes) & recursive:  # a flag's & is slow
                         concerned[watcher] = None
         return list(concerned)
 
