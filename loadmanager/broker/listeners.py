@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from loadmanager.broker.admin.server import AdminServer
 from loadmanager.broker.service import BrokerService
 from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.kit.addresses import HOST_MAX, BrokerAddress, is_address
+from loadmanager.kit.addresses import HOST_MAX, BrokerAddress, bracketed, is_address
 from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.free_port import family_of
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.kit.security.tls import Context, client_context, server_context
 from loadmanager.kit.settings import Settings
-from loadmanager.member.listeners import advertised, binds, bracketed, own_ports, served_schemes
+from loadmanager.member.listeners import advertised, binds, own_ports, served_schemes
 from loadmanager.member.settings import BrokerSettings
 
 log = get_logger("broker")
@@ -175,7 +176,7 @@ def urls_of(broker: BrokerAddress) -> dict[str, str]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = family_of(host)
     try:
         return socket.create_server((host, port), family=family, reuse_port=False)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from loadmanager.broker.initialize import initialize_cluster
 from loadmanager.broker.settings import KEYS, check
+from loadmanager.kit.addresses import bracketed
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.files.properties import read_properties, write_private
 from loadmanager.kit.free_port import require_free_port
@@ -212,21 +214,28 @@ def _require_ports(options: StandaloneOptions) -> None:
 
 
 def _require_free_ports(options: StandaloneOptions) -> None:
+    host = _settings(options, 0)["bindAddress"]
     for port in _broker_ports(options):
-        require_free_port(HOST, port, f"is another cluster running? Else {PORT_ADVICE}")
+        require_free_port(host, port, f"is another cluster running? Else {PORT_ADVICE}")
+
+
+def broker_urls(options: StandaloneOptions) -> list[tuple[str, str]]:
+    """Where each broker is reached, by Pulsar's protocol and by HTTP: what it advertises."""
+    host = bracketed(_settings(options, 0)["advertisedAddress"].strip() or socket.getfqdn())
+    return [
+        (
+            f"pulsar://{host}:{options.pulsar_port + index}",
+            f"http://{host}:{options.http_port + index}",
+        )
+        for index in range(options.brokers)
+    ]
 
 
 def _welcome(
     options: StandaloneOptions, store: LocalStore, seconds: float, *, as_json: bool
 ) -> None:
     head = f"loadmanager is ready after {seconds:.1f} s"
-    brokers = [
-        (
-            f"pulsar://{HOST}:{options.pulsar_port + index}",
-            f"http://{HOST}:{options.http_port + index}",
-        )
-        for index in range(options.brokers)
-    ]
+    brokers = broker_urls(options)
     if as_json:
         log.info(head, zookeeper=f"{HOST}:{options.zookeeper_port}", brokers=brokers)
         return

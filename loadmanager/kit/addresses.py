@@ -120,3 +120,8 @@ def read_listeners(document: object) -> dict[str, AdvertisedListener]:
             if texts.get("service_url") or texts.get("service_url_tls"):
                 listeners[str(name)] = AdvertisedListener(**texts)
     return listeners
+
+
+def bracketed(host: str) -> str:
+    """A host as URLs have it: a literal IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

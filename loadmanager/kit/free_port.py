@@ -1,4 +1,4 @@
-"""A check that a port is free, before a server starts in another process."""
+"""Before a server listens: the family of its sockets, and a check that a port is free."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import socket
 from loadmanager.kit.errors import OperationalError
 
 
+def family_of(host: str) -> socket.AddressFamily:
+    """The family of sockets that can be bound to a host: a literal IPv6 address has its own."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def require_free_port(host: str, port: int, advice: str) -> None:
     """Raise `OperationalError` with the advice if the port is in use."""
-    with socket.socket() as probe:
+    with socket.socket(family_of(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from loadmanager.kit.addresses import AdvertisedListener
+from loadmanager.kit.addresses import AdvertisedListener, bracketed
 from loadmanager.kit.errors import ConfigError
 from loadmanager.member.settings import BrokerSettings
 
@@ -99,8 +99,3 @@ def _entry(key: str, text: str) -> tuple[str, str, str, int]:
     if parts.scheme not in SCHEMES or not host or not port or parts.path.strip("/"):
         raise ConfigError(form)
     return name, parts.scheme, host, port
-
-
-def bracketed(host: str) -> str:
-    """A host as URLs have it: a literal IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

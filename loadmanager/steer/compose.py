@@ -15,6 +15,7 @@ from msgspec import convert
 from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConfigError, OperationalError, leaves
+from loadmanager.kit.free_port import family_of
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.leader import Leader, Term
@@ -116,7 +117,7 @@ class ClusterDaemon:
 
     def _bound(self) -> socket.socket:
         host = self.options.listen[0]
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        sock = socket.socket(family_of(host))
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((host, self.port))

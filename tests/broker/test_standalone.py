@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from loadmanager.broker.standalone import NIC_SPEED, StandaloneOptions, with_nic_speed
+from loadmanager.broker.standalone import (
+    NIC_SPEED,
+    StandaloneOptions,
+    broker_urls,
+    with_nic_speed,
+)
 from loadmanager.kit.system.settings import SamplerSettings
 
 OPTIONS = StandaloneOptions(
@@ -49,3 +54,20 @@ def test_a_known_or_given_speed_stays(tmp_path: Path) -> None:
     known, unknown = network(tmp_path, "1000"), tmp_path / "missing"
     assert with_nic_speed(OPTIONS, SamplerSettings(), known) is OPTIONS
     assert with_nic_speed(OPTIONS, SamplerSettings(nic_speed_gbps=2.5), unknown) is OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("settings", "host"),
+    [
+        ({}, "127.0.0.1"),
+        ({"bindAddress": "::1", "advertisedAddress": "::1"}, "[::1]"),
+        ({"advertisedAddress": "broker.example.org"}, "broker.example.org"),
+    ],
+)
+def test_brokers_are_named_by_what_they_advertise(settings: dict[str, str], host: str) -> None:
+    """An IPv6 address in brackets, as URLs have it."""
+    options = replace(OPTIONS, brokers=2, overrides=settings)
+    assert broker_urls(options) == [
+        (f"pulsar://{host}:6650", f"http://{host}:8080"),
+        (f"pulsar://{host}:6651", f"http://{host}:8081"),
+    ]

@@ -14,16 +14,17 @@ from ports import free_ports
 from loadmanager.cli import main
 
 
-def test_a_store_alone_serves_until_a_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_store_alone_serves_until_a_signal(host: str, tmp_path: Path) -> None:
     """It answers as a ZooKeeper does, keeps its data in the folder, and ends in order."""
     port = free_ports(1)
-    words = ["store", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path)]
+    words = ["store", "--listen", f"{host}:{port}", "--data-dir", str(tmp_path)]
     with subprocess.Popen(
         [sys.executable, "-m", "loadmanager", *words], stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        assert f"zk:127.0.0.1:{port}" in process.stderr.readline()
-        with socket.create_connection(("127.0.0.1", port)) as client:
+        assert f"zk:{host}:{port}" in process.stderr.readline()
+        with socket.create_connection((host.strip("[]"), port)) as client:
             client.sendall(b"ruok")
             assert client.recv(4) == b"imok"
         process.send_signal(signal.SIGINT)

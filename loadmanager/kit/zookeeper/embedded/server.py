@@ -8,7 +8,9 @@ from pathlib import Path
 
 import structlog
 
+from loadmanager.kit.addresses import bracketed
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.free_port import family_of
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.kit.zookeeper.embedded.serving import StoreServing, serve
@@ -42,7 +44,7 @@ class EmbeddedStore:
     @property
     def url(self) -> str:
         """The value for `metadataStoreUrl`."""
-        return f"zk:{self.host}:{self.port}"
+        return f"zk:{bracketed(self.host)}:{self.port}"
 
     async def __aenter__(self) -> EmbeddedStore:
         """Serve."""
@@ -98,7 +100,7 @@ class EmbeddedStore:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    sock = socket.socket()
+    sock = socket.socket(family_of(host))
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
