@@ -19,7 +19,7 @@ from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.kit.http.answers import failed, namespace_of, topic_of
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW
-from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
+from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, address_of, bearer_of
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.security.identity import Identity
 from loadmanager.leader.http.page import PAGE
@@ -100,12 +100,12 @@ def access_of(access: Access, refusals: ClientRefusals, *, metrics: bool) -> Mid
         except NotAuthenticatedError as error:
             if for_all and BROKER not in request.headers:
                 return await handler(request)
-            refusals.not_authenticated(request.remote or "", str(error))
+            refusals.not_authenticated(address_of(request), str(error))
             return failed(401, str(error), {"WWW-Authenticate": "Bearer"})
         try:
             await permit.check(request)
         except ForbiddenError as error:
-            refusals.forbidden(request.remote or "", str(error))
+            refusals.forbidden(address_of(request), str(error))
             return failed(403, str(error))
         request[PERMIT] = permit
         return await handler(request)

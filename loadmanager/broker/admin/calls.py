@@ -86,6 +86,10 @@ class Calls:
         for pool in (self._own, self._passed_on, self._signs):
             await pool.close()
 
+    def proof(self) -> dict[str, str]:
+        """The headers that prove who this broker is. Raises `OperationalError` without."""
+        return self._headers()
+
     def url(self, broker: BrokerAddress) -> str:
         """The base of a broker's URLs.
 

@@ -25,7 +25,15 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.http.answers import LISTENER, failed, listener_of, raw_body
-from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+from loadmanager.kit.http.passing_on import (
+    ASKER,
+    BROKER,
+    FOLLOW,
+    MISDIRECTED,
+    PASSED_BY,
+    PROOF,
+    WITHIN,
+)
 from loadmanager.kit.http.permits import PERMIT
 from loadmanager.kit.http.streams import Streams, write
 from loadmanager.kit.tracing import HEADER
@@ -125,6 +133,7 @@ class Following:
                     f"{broker.broker_id} would be asked without TLS, and the request came with it: "
                     "brokerClientTlsEnabled lets brokers ask each other over TLS",
                 )
+            passed |= self._of_asker(request)
             repeated = self._calls.repeated(
                 broker, request.method, url, passed, body, timeout_s=within_s
             )
@@ -141,6 +150,15 @@ class Following:
             return failed(504, f"{broker.broker_id} did not answer within {TIMEOUT_S:g} s")
         except (aiohttp.ClientError, OSError) as error:
             return failed(502, f"{broker.broker_id} cannot be reached: {plain(error)}")
+
+    def _of_asker(self, request: web.Request) -> dict[str, str]:
+        """Who asks, and by whom that is said; see `askers`."""
+        headers = {ASKER: request.remote or "", PASSED_BY: self._use.self_address.broker_id}
+        try:
+            proof = self._calls.proof().get("Authorization")
+        except OperationalError:  # the other broker takes this one for who asks
+            return {}
+        return {**headers, PROOF: proof} if proof else headers
 
     def _broker_at(self, base: str) -> BrokerAddress | None:
         """The broker with that address, with TLS or without, of any listener."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
+from loadmanager.broker.admin.askers import askers
 from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
@@ -111,7 +112,7 @@ class AdminServer:
         streams = Streams()
         self._following = Following(use, calls, streams, proven=access is not None)
         application = web.Application(
-            middlewares=self._middlewares(use, access, metrics=authenticate_metrics),
+            middlewares=self._middlewares(use, calls, access, metrics=authenticate_metrics),
             client_max_size=BODY_BYTES_MAX,
         )
         self._owners = TopicOwners(use, calls)
@@ -190,7 +191,7 @@ class AdminServer:
             yield from self._refusals.samples()
 
     def _middlewares(
-        self, use: UseCases, access: Access | None, *, metrics: bool
+        self, use: UseCases, calls: Calls, access: Access | None, *, metrics: bool
     ) -> list[Middleware]:
         proven = access is not None and not access.anonymous
         return [
@@ -200,6 +201,7 @@ class AdminServer:
             errors,  # of `following`, which reads bodies
             self._following.middleware(),
             errors,
+            askers(use, calls, access),
             visitors(use.self_address, use.addresses, allowed=self._settings.hosts, proven=proven),
             *(
                 []

@@ -9,7 +9,7 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.kit.audit import Asked, Audit, asking
 from loadmanager.kit.http.answers import SENT
-from loadmanager.kit.http.permits import PERMIT
+from loadmanager.kit.http.permits import PERMIT, address_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -34,7 +34,7 @@ def audited(audit: Audit, over: str = "http") -> Middleware:
         permit = request.get(PERMIT)
         asked = Asked(
             roles=() if permit is None else permit.roles,
-            address=request.remote or "",
+            address=address_of(request),
             over=over,
             what=f"{request.method} {request.rel_url.raw_path_qs}",
             orders=path.startswith(PEERS),

@@ -6,6 +6,12 @@ BROKER = "Loadmanager-Broker"
 """The id of the broker that shall answer, and in an answer that of the one that did."""
 WITHIN = "Loadmanager-Within"
 """How many seconds that broker has."""
+ASKER = "Loadmanager-Asker"
+"""From broker to broker: the address of whoever asks, for whom it is passed on."""
+PASSED_BY = "Loadmanager-Passed-By"
+"""From broker to broker: the id of the one that passes it on."""
+PROOF = "Loadmanager-Passed-By-Authorization"
+"""From broker to broker: what proves that it is one."""
 MISDIRECTED = 421
 """What is not passed on, because the request came over TLS and would go on without. Whoever asks
 may ask directly.

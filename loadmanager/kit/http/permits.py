@@ -38,6 +38,15 @@ class Permitted(Protocol):
 
 PERMIT: web.RequestKey[Permitted] = web.RequestKey("permit", Permitted)
 
+ADDRESS: web.RequestKey[str] = web.RequestKey("address", str)
+"""Of who asks, where another broker passes that on."""
+
+
+def address_of(request: web.Request) -> str:
+    """The address of who asks, also through another broker; empty if it is not known."""
+    address: str = request.get(ADDRESS, request.remote or "")
+    return address
+
 
 async def permitted_s(request: web.Request) -> float:
     """For how long the answer to a request may go on: until the proof of who asked ends; 0 when he
@@ -55,6 +64,10 @@ async def permitted_s(request: web.Request) -> float:
 
 def bearer_of(request: web.Request) -> str:
     """The token of a request; empty without one."""
-    header = request.headers.get("Authorization", "")
+    return credentials_in(request.headers.get("Authorization", ""))
+
+
+def credentials_in(header: str) -> str:
+    """The token of a header."""
     credentials = header[len(BEARER) :] if header[: len(BEARER)].title() == BEARER else header
     return credentials.strip()

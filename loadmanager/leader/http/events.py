@@ -7,7 +7,7 @@ import asyncio
 from aiohttp import web
 
 from loadmanager.kit.http.operation import of_leader
-from loadmanager.kit.http.permits import permitted_s
+from loadmanager.kit.http.permits import address_of, permitted_s
 from loadmanager.kit.http.streams import Streams, write
 from loadmanager.leader.http.use import LeaderUse, operations
 from loadmanager.leader.ports.operating import Events, EventStream
@@ -45,7 +45,7 @@ class EventRoutes:
         one address.
         """
         operations(self._use)
-        with self._streams.counted(request.remote or ""):
+        with self._streams.counted(address_of(request)):
             stream = self._events.listen(request.headers.get("Last-Event-ID"))
             try:
                 return await _streamed(request, stream)
