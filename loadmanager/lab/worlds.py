@@ -279,6 +279,9 @@ WORLDS: Mapping[str, Trial] = {
     "join 297+3": Trial(
         "3 more brokers of 300, 12,000 bundles", _joins(300, 40, newcomers=3), _filled
     ),
+    "join 297+3 large": Trial(
+        "3 more brokers of 300, 99,900 bundles", _joins(300, 333, newcomers=3), _filled
+    ),
     "one has all": Trial(
         "3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=_filled
     ),
