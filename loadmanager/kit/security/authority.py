@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,13 +18,24 @@ from loadmanager.kit.errors import BadInputError
 AUTHORITY_DAYS = 3650
 BEFORE = dt.timedelta(hours=1)
 """A certificate counts from so long before it is made: clocks differ."""
+NAME_MAX = 253
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = re.compile(rf"({_LABEL}\.)*(?![0-9]+\Z){_LABEL}")
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What a certificate was made for: names and addresses, and for how many days."""
+
+    hosts: tuple[str, ...]
+    days: int
 
 
 class Authority:
     """Vouches for certificates; `certificate` and `key` are PEM."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Raises `BadInputError` for what is no certificate and key of elliptic curves."""
+        """Raises `BadInputError` for what is no certificate and its key of elliptic curves."""
         self.certificate, self.key = certificate, key
         try:
             self._certificate = x509.load_pem_x509_certificate(certificate)
@@ -31,6 +44,8 @@ class Authority:
             raise BadInputError(f"the authority cannot be read: {error}") from None
         if not isinstance(private, ec.EllipticCurvePrivateKey):
             raise BadInputError("the authority has a key of another kind than this makes")
+        if private.public_key() != self._certificate.public_key():
+            raise BadInputError("the key of the authority is not that of its certificate")
         self._key = private
 
     @classmethod
@@ -108,15 +123,39 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+def check_host(host: str) -> str:
+    """The name or address. Raises `BadInputError` for what no certificate can be for."""
+    _place(host)
+    return host
+
+
+def read_issued(certificate: bytes) -> Issued:
+    """What `Authority.issue` made this certificate for; `certificate` is PEM, a key may stand
+    before it. Raises `BadInputError`.
+    """
+    try:
+        read = x509.load_pem_x509_certificate(certificate)
+        places = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise BadInputError(f"it is no certificate for names or addresses: {error}") from None
+    seconds = (read.not_valid_after_utc - read.not_valid_before_utc - BEFORE).total_seconds()
+    return Issued(tuple(str(place.value) for place in places), round(seconds / 86_400))
+
+
 def _place(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError:
-        raise BadInputError(f"{host!r} is neither a name nor an address") from None
+    # A star stands for one label, and clients take none right before a name without a dot.
+    name = host.removeprefix("*.")
+    dots = 1 if name != host else 0
+    if len(host) > NAME_MAX or not _NAME.fullmatch(name) or name.count(".") < dots:
+        raise BadInputError(
+            f"{host!r} is neither a name nor an address; broker-1.example.org, *.example.org and "
+            "192.0.2.1 are, without scheme and port"
+        )
+    return x509.DNSName(host)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -163,6 +163,22 @@ def create_pair(algorithm: str) -> tuple[bytes, bytes]:
     )
 
 
+def public_key_of(key: bytes) -> bytes:
+    """The public key of a private one, or of a public one itself, as `create_pair` makes it.
+
+    Raises `BadInputError`.
+    """
+    try:
+        try:
+            public: Any = serialization.load_der_private_key(key, password=None).public_key()
+        except ValueError:
+            public = serialization.load_der_public_key(key)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise BadInputError("a key cannot be read") from None
+    encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return bytes(public.public_bytes(encoding, form))
+
+
 def create_token(
     role: str,
     key: bytes,
