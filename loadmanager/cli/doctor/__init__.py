@@ -131,13 +131,13 @@ def _cluster(
     answers = asking.read(admin)
     yield from cluster.check(answers)
     yield from here.check(machine, answers.leaders_view, here.names())
+    if stranger is not None:
+        yield from security.check(answers.brokers, stranger, given_token(), answers.left_out)
     running = next(
         (broker.settings for broker in answers.brokers.values() if broker.settings), None
     )
     if running is None:
         return
-    if stranger is not None:
-        yield from security.check(running, answers.brokers, stranger, given_token())
     hidden = {name for name, text in running.items() if text == HIDDEN}
     shown = {name: text for name, text in running.items() if name not in hidden}
     try:

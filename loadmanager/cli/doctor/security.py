@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -18,6 +18,10 @@ PART = "security"
 DAY_S = 86_400
 ENDS_DAYS_MIN = 14
 CLOSED = (401, 403)
+NAMES_MAX = 5
+AUTHENTICATE = "see authenticationEnabled"
+NOBODY = "nobody has a role"
+PLAIN = ("pulsar:", "http:")
 
 Make = Callable[[str, str, str, str], Diagnosis]
 
@@ -41,16 +45,58 @@ class SecurityPoint:
 
 
 def check(
-    values: Mapping[str, str], brokers: Mapping[str, BrokerFacts], stranger: AdminClient, token: str
+    brokers: Mapping[str, BrokerFacts], stranger: AdminClient, token: str, left_out: int
 ) -> Iterator[Diagnosis]:
-    """`values`: the settings of a broker; `stranger`: a client without a token; `token`: that of
-    whoever asks, empty for none.
+    """`stranger`: a client without a token; `token`: that of whoever asks, empty for none;
+    `left_out`: so many brokers were not asked.
     """
-    yield from (point.diagnosis() for point in _of_settings(values))
+    yield _of_answers(brokers, left_out).diagnosis()
+    points = {
+        name: list(_of_settings(broker.settings))
+        for name, broker in sorted(brokers.items())
+        if broker.settings
+    }
+    if not points:
+        return
+    for same in zip(*points.values(), strict=True):
+        yield _of_all(dict(zip(points, same, strict=True))).diagnosis()
     yield from (point.diagnosis() for point in _of_certificates(brokers))
     yield _of_token(token).diagnosis()
     for path in ("/admin/v2/tenants", "/metrics"):
         yield _of_stranger(stranger, path).diagnosis()
+
+
+def _of_answers(brokers: Mapping[str, BrokerFacts], left_out: int) -> SecurityPoint:
+    silent = sorted(name for name, broker in brokers.items() if not broker.settings)
+    text = (
+        f"{_listed(silent)} did not say what its settings are" if silent else "no broker answered"
+    )
+    if left_out:
+        text = f"{left_out} brokers were not asked for their settings"
+    return SecurityPoint(
+        "settings",
+        bool(brokers) and not silent and not left_out,
+        f"all brokers say what theirs are: {len(brokers)}",
+        text,
+        "the points below do not count for these brokers: ask again when they answer",
+        problem,
+    )
+
+
+def _of_all(points: Mapping[str, SecurityPoint]) -> SecurityPoint:
+    """One point of all brokers, which names those that differ from the others."""
+    wrong = [name for name, point in points.items() if not point.ok]
+    if not wrong:
+        return next(iter(points.values()))
+    first = points[wrong[0]]
+    if len(wrong) == len(points):
+        return first
+    return replace(first, else_=f"{first.else_}; so on {_listed(wrong)}, not on all brokers")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_MAX])
+    return f"{shown} and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else shown
 
 
 def score(findings: list[Diagnosis]) -> str:
@@ -70,10 +116,19 @@ def _on(values: Mapping[str, str], key: str) -> bool:
     return values.get(key, "") == "true"
 
 
+def _number(text: str) -> float:
+    """What a broker says; below zero for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return -1
+
+
 def _of_roles(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
+    proved = _on(values, "authenticationEnabled")
     yield SecurityPoint(
         "authenticationEnabled",
-        _on(values, "authenticationEnabled"),
+        proved,
         "who comes must prove who he is",
         "whoever reaches a port may do everything",
         "`loadmanager tokens bootstrap` makes what it needs",
@@ -81,26 +136,26 @@ def _of_roles(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
     )
     yield SecurityPoint(
         "authorizationEnabled",
-        _on(values, "authorizationEnabled"),
+        proved and _on(values, "authorizationEnabled"),
         "roles may do what they are permitted to do",
-        "every role may do everything",
-        "authorizationEnabled=true, and grants for clients",
+        "every role may do everything" if proved else NOBODY,
+        "authorizationEnabled=true, and grants for clients" if proved else AUTHENTICATE,
         problem,
     )
     yield SecurityPoint(
         "anonymousUserRole",
-        not values.get("anonymousUserRole"),
+        proved and not values.get("anonymousUserRole"),
         "nobody comes without a token",
-        "who proves nothing has a role",
-        "remove it, unless that role may do nothing that matters",
+        "who proves nothing has a role" if proved else "everybody comes without a token",
+        "remove it, unless that role may do nothing that matters" if proved else AUTHENTICATE,
     )
     roles = [role for role in values.get("superUserRoles", "").split(",") if role]
     yield SecurityPoint(
         "superUserRoles",
-        len(roles) > 1,
+        proved and len(roles) > 1,
         "brokers and operators have roles of their own",
         "brokers and operators cannot be told apart",
-        "give each a role and a token: the audit log names roles",
+        "give each a role and a token: the audit log names roles" if proved else AUTHENTICATE,
     )
     yield SecurityPoint(
         "tokenPublicKey",
@@ -121,6 +176,18 @@ def _of_ports(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
             f"set {key}= (empty), and {key}Tls",
             problem,
         )
+    listeners = [entry.strip() for entry in values.get("bindAddresses", "").split(",")]
+    plain = [
+        entry for entry in listeners if entry.partition(":")[2].strip().lower().startswith(PLAIN)
+    ]
+    yield SecurityPoint(
+        "bindAddresses",
+        not plain,
+        "no further address without TLS",
+        f"{_listed(plain)} is without TLS: tokens can be read on the way",
+        "give each address of bindAddresses pulsar+ssl:// or https://",
+        problem,
+    )
     yield SecurityPoint(
         "brokerClientTlsEnabled",
         _on(values, "brokerClientTlsEnabled"),
@@ -131,7 +198,7 @@ def _of_ports(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
     )
     yield SecurityPoint(
         "authenticateMetricsEndpoint",
-        _on(values, "authenticateMetricsEndpoint"),
+        _on(values, "authenticationEnabled") and _on(values, "authenticateMetricsEndpoint"),
         "/metrics needs a token",
         "/metrics names every tenant, namespace and topic to everybody",
         "authenticateMetricsEndpoint=true, and a token for Prometheus",
@@ -159,7 +226,7 @@ def _of_stores(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
     )
     yield SecurityPoint(
         "backlogQuotaDefaultLimitGB",
-        float(values.get("backlogQuotaDefaultLimitGB") or -1) > 0,
+        _number(values.get("backlogQuotaDefaultLimitGB", "")) > 0,
         "a namespace fills the disk up to a limit only",
         "whoever may produce may fill the disk",
         "set backlogQuotaDefaultLimitGB, or a quota for each namespace",
