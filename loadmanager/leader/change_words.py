@@ -18,6 +18,7 @@ _LOCAL_POLICIES = "/admin/local-policies/"
 _CLIENTS = {"SUBSCRIBE": "opened {} to read it", "PRODUCER": "opened {} to publish to it"}
 _PLACE = r"([^/]+/[^/]+)"
 _TOPIC = r"((?:non-)?persistent)/([^/]+/[^/]+/[^/]+)"
+_TOKEN = r"refused-tokens/([^/]+)"
 _RANGE = r"(0x[0-9a-f]{8}_0x[0-9a-f]{8})"
 _WORDS: tuple[tuple[str, str, str], ...] = (
     ("PUT", r"tenants/([^/]+)", "made the tenant {}"),
@@ -53,6 +54,9 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"goals/([^/]+)/stop", "stopped the goal {}"),
     ("POST", r"plans/([^/]+)/execute", "carried out the plan {}"),
     ("POST", r"undo", "undid changes"),
+    ("POST", r"roles/([^/]+)/disconnect", "ended the connections of the role {}"),
+    ("PUT", _TOKEN, "refused the token {}"),
+    ("DELETE", _TOKEN, "allowed the token {} again"),
 )
 
 
@@ -70,6 +74,8 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if path.startswith(f"{paths.LIMIT_ENDS}/"):
         until = _time(after, "untilMs")
         return f"{done}: it ends at {until}" if until else f"{done}: its end is no longer set"
+    if path == paths.REFUSED_TOKENS and (token := re.fullmatch(_TOKEN, _without_prefix(target))):
+        return done + _refusal(unquote(token[1]), after)
     if path.startswith(_LOCAL_POLICIES):
         return f"{done}: its bundles"
     if _without_prefix(target).startswith("brokers/"):  # the value is said
@@ -121,6 +127,13 @@ def _ordered(path: str, after: str) -> str:
     done = "proposed" if order.get("state") == '"proposed"' else "ordered"
     text = f"{done} the goal {paths.decode(paths.last(path))}"
     return f"{text}: {aim}" if aim else text
+
+
+def _refusal(token: str, after: str | None) -> str:
+    """Until when a token is refused, and why; empty: it is not."""
+    until = _time(after, f"{token}.until")
+    note = (_leaves(after) or {}).get(f"{token}.note", '""').strip('"')
+    return (f" until {until}" if until else "") + (f": {note}" if note else "")
 
 
 def _time(text: str | None, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from aiohttp import web
 
 from loadmanager.broker.admin.documents import Disconnected, TokenWanted
@@ -9,15 +11,16 @@ from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
-from loadmanager.kit.http.answers import RefusedError, flag, shown
-from loadmanager.kit.http.operation import Query, body_as, operation
+from loadmanager.kit.http.answers import RefusedError, shown
+from loadmanager.kit.http.operation import body_as, operation
 
 ROLE = "/loadmanager/v1/roles/{role:[^/]+}/disconnect"
+ROLE_HERE = "/loadmanager/v1/peers/roles/{role:[^/]+}/disconnect"
+"""The order of one broker to the others."""
 TOKENS = "/loadmanager/v1/refused-tokens"
 TOKEN = TOKENS + "/{id:[^/]+}"
 EVERY_BROKER = 100_000
 NOT_ENABLED = "authentication is not enabled"
-LOCAL = Query(name="local", doc="Only at the broker that is asked.", kind=bool, default=False)
 
 
 class RevokingRoutes:
@@ -29,27 +32,26 @@ class RevokingRoutes:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post(ROLE, self.disconnect),
+            web.post(ROLE_HERE, self.disconnect_here),
             web.get(TOKENS, self.refused),
             web.put(TOKEN, self.refuse),
             web.delete(TOKEN, self.allow),
         ]
 
-    @operation(answer=Disconnected, query=(LOCAL,), also={501: NOT_ENABLED})
+    @operation(answer=Disconnected, also={501: NOT_ENABLED})
     async def disconnect(self, request: web.Request) -> web.Response:
         """End the connections of a role on all brokers, and of proxies that ask for it, and the
         streams of events to it. Its clients may come back: take its permissions first, or refuse
         its tokens.
         """
         self._tokens()
-        role, me = request.match_info["role"], self._use.self_address.broker_id
-
-        def own() -> Disconnected:
-            return Disconnected(brokers={me: self._use.disconnect(role)}, no_answer={})
-
-        if flag(request, "local"):
-            return shown(own())
+        role = request.match_info["role"]
         answers = await self._everybody.ask(
-            "POST", request.rel_url.raw_path, Disconnected, own, most=EVERY_BROKER
+            "POST",
+            ROLE_HERE.replace("{role:[^/]+}", quote(role, safe="")),
+            Disconnected,
+            lambda: self._ended(role),
+            most=EVERY_BROKER,
         )
         ended = Disconnected(brokers={}, no_answer=answers.no_answer)
         for broker, answer in answers.brokers.items():
@@ -58,6 +60,16 @@ class RevokingRoutes:
             else:
                 ended.no_answer[broker] = "gave no usable answer: it does not name itself"
         return shown(ended)
+
+    @operation(answer=Disconnected, also={501: NOT_ENABLED})
+    async def disconnect_here(self, request: web.Request) -> web.Response:
+        """The same at the broker that is asked alone."""
+        self._tokens()
+        return shown(self._ended(request.match_info["role"]))
+
+    def _ended(self, role: str) -> Disconnected:
+        me = self._use.self_address.broker_id
+        return Disconnected(brokers={me: self._use.disconnect(role)}, no_answer={})
 
     @operation(answer=dict[str, RefusedToken], also={501: NOT_ENABLED})
     async def refused(self, _request: web.Request) -> web.Response:

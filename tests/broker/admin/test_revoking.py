@@ -148,6 +148,27 @@ async def test_a_role_is_disconnected_on_all_brokers(capsys: pytest.CaptureFixtu
                 await answer.content.read()
 
 
+async def test_the_audit_tells_of_it_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not of what the brokers order each other then: it follows from that."""
+    async with serving(3, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        words = ["--url", served.url(0), "--token", token(ADMIN)]
+
+        async def told(*more: str) -> str:
+            capsys.readouterr()
+            with capture_logs():
+                assert await asyncio.to_thread(main, ["admin", *more, *words]) == 0
+            return capsys.readouterr().out
+
+        await told("roles", "disconnect", "a/b")
+        await told("tokens", "refuse", "leaked", "--note", "chat")
+        await told("tokens", "allow", "leaked")
+        lines = (await told("audit")).splitlines()
+        said = ("ended the connections of the role a/b", "refused the token leaked: chat")
+        for text in (*said, "allowed the token leaked again"):
+            assert len([line for line in lines if text in line]) == 1, lines
+        assert not [line for line in lines if "disconnect" in line]
+
+
 async def test_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
     """Until when a token is refused, that nothing was done when it was so, that streams end."""
     async with secured() as served:
