@@ -1,15 +1,22 @@
 """The program `loadmanager`, and `python -m loadmanager`."""
 
+import os
+import signal
 import sys
 
-from loadmanager.kit.system import garbage
-from loadmanager.kit.system.first_signals import SERVICES, end_at_once
+INTERRUPTED = 130
 
 
 def main() -> int:
     """Run the command of `sys.argv`; returns the exit status."""
-    if sys.argv[1:2] and sys.argv[1] in SERVICES:
-        end_at_once()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)  # before all imports but these three
+    from loadmanager.kit.system import first_signals, garbage
+
+    if sys.argv[1:2] and sys.argv[1] in first_signals.SERVICES:
+        first_signals.end_at_once()
+    if sys.argv[1:2] == ["broker"]:
+        first_signals.ignore_hangup()
     with garbage.not_now():
         try:
             from loadmanager.cli import main as run  # these imports take a while
@@ -23,7 +30,17 @@ def main() -> int:
             )
             return 1
 
-    return run()
+    try:
+        if signal.getsignal(signal.SIGINT) is _leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _leave(*_: object) -> None:
+    """Ctrl-C while there is nothing to end."""
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

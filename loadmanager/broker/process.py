@@ -64,6 +64,7 @@ from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.system.disks import INTERVAL_S as LOOK_S
 from loadmanager.kit.system.disks import Disks
 from loadmanager.kit.system.ending import Ending
+from loadmanager.kit.system.first_signals import hangup_as_before
 from loadmanager.kit.system.garbage import set_limits
 from loadmanager.kit.system.notify import keep_notifying, notify
 from loadmanager.kit.system.parent import stop_with_parent
@@ -303,6 +304,7 @@ class _Broker:
         """
         settings, read = LiveSettings(self._settings), self._options.reload
         if read is None or os.isatty(0):
+            hangup_as_before()
             return settings
 
         def reload() -> None:

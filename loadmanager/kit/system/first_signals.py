@@ -11,6 +11,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 SERVICES = ("standalone", "store", "broker", "fleet")
 """The commands that run until a signal comes."""
@@ -18,6 +19,8 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 _first: list[threading.Thread] = []
 """The thread of `end_at_once`."""
+_hangup: list[Any] = []
+"""What SIGHUP did before `ignore_hangup`."""
 _next: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 """What that thread does next."""
 
@@ -39,6 +42,20 @@ def end_at_once() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     _first.append(threading.Thread(target=_take_first, name="signals", daemon=True))
     _first[0].start()
+
+
+def ignore_hangup() -> None:
+    """Ignore SIGHUP until there is somebody who reads a file again, unless this process is in the
+    foreground of a terminal: to close that is to end it.
+    """
+    if not os.isatty(0):
+        _hangup.append(signal.signal(signal.SIGHUP, signal.SIG_IGN))
+
+
+def hangup_as_before() -> None:
+    """Undo `ignore_hangup`: there is nothing to read again."""
+    while _hangup:
+        signal.signal(signal.SIGHUP, _hangup.pop())
 
 
 def first_thread(watch: Callable[[], None]) -> threading.Thread | None:
