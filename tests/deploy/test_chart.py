@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +85,89 @@ def test_it_secures_as_the_command_does() -> None:
     """The same settings, where the secret is mounted."""
     for line in (SETTINGS + ZOOKEEPER).format(at=SECRETS).splitlines():
         assert line[0] == "#" or f"\n{line}\n" in HELPERS, line
+
+
+def _nested(values: dict[str, str]) -> dict[str, Any]:
+    """What helm makes of `--set` for such names."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        *parts, last = re.findall(r"[^.\[\]]+", name)
+        within: Any = made
+        for part, following in zip(parts, [*parts, last][1:], strict=True):
+            fresh: Any = [] if following.isdigit() else {}
+            if isinstance(within, list):
+                within.append(fresh)
+                within = fresh
+            else:
+                within = within.setdefault(part, fresh)
+        within[last] = yaml.safe_load(re.sub(r"^{(.*)}$", r"[\1]", value))
+    return made
+
+
+def _refused(files: Sequence[Path]) -> dict[str, str]:
+    """The files of values that the schema does not take, by their names, and why."""
+    done = subprocess.run(
+        [
+            Path(sys.executable).parent / "check-jsonschema",
+            *("--output-format", "json", "--schemafile", CHART / "values.schema.json", *files),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = json.loads(done.stdout)
+    assert not told.get("parse_errors")
+    return {Path(each["filename"]).stem: str(each) for each in told.get("errors", ())}
+
+
+def _written(folder: Path, **values: dict[str, Any]) -> list[Path]:
+    for name, document in values.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
+    return [folder / f"{name}.yaml" for name in values]
+
+
+def test_the_schema_takes_what_is_right(tmp_path: Path) -> None:
+    """The defaults, those for trials, those of these tests; it knows each value that is there."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    some = _written(tmp_path, everything=_nested(EVERYTHING), empty={}, within={"global": {"x": 1}})
+    assert _refused([CHART / "values.yaml", CHART / "values-trial.yaml", *some]) == {}
+
+    def check(values: dict[str, Any], schema: dict[str, Any]) -> None:
+        for name, value in values.items():
+            assert name in schema["properties"], name
+            if "properties" in schema["properties"][name]:
+                check(value, schema["properties"][name])
+
+    check(defaults, json.loads((CHART / "values.schema.json").read_text()))
+
+
+def test_the_schema_refuses_what_is_wrong(tmp_path: Path) -> None:
+    """Keys that nothing reads, also within others, and values of another type."""
+    wrong: dict[str, dict[str, Any]] = {
+        "typo": {"replica": 3},
+        "inner": {"storage": {"enable": False}},
+        "deep": {"networkPolicy": {"egress": {"ports": [1]}}},
+        "text": {"replicas": "3"},
+        "none": {"replicas": 0},
+        "flag": {"secure": {"secret": True}},
+        "word": {"storage": {"enabled": "false"}},
+        "digest": {"image": {"digest": "3f2a"}},
+        "policy": {"image": {"pullPolicy": "Sometimes"}},
+        "speed": {"nicSpeedGbps": "fast"},
+        "size": {"storage": {"size": "50 GB"}},
+        "port": {"networkPolicy": {"egress": {"zookeeperPorts": ["2181"]}}},
+        "config": {"config": {"a": {"b": 1}}},
+        "list": {"spread": "zone"},
+    }
+    assert _refused(_written(tmp_path, **wrong)).keys() == wrong.keys()
+
+
+@needs_helm
+def test_helm_refuses_a_typo() -> None:
+    """By the schema."""
+    done = _helm({"storage.enable": "false"})
+    assert done.returncode != 0
+    assert "enable" in done.stderr
 
 
 @needs_helm
