@@ -25,7 +25,7 @@ from aiohttp import web
 from loadmanager import cli
 from loadmanager.broker import settings
 from loadmanager.broker.admin.server import AdminServer
-from loadmanager.engine.history import clients, cycles, members, records
+from loadmanager.engine.history import clients, cycles, findings, members, records
 from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
 from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
 from loadmanager.engine.strategies import registry
@@ -594,6 +594,7 @@ def history() -> str:
         **cycles.CYCLE_KINDS,
         **members.MEMBER_KINDS,
         **clients.CLIENT_KINDS,
+        **findings.FINDING_KINDS,
     }
     for kind, record in sorted(kinds.items()):
         fields = "\n".join(_fields(record, common))

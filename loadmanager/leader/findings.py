@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.findings.finding import KINDS, FindingShown
@@ -36,9 +36,11 @@ class TermFindings:
     load_manager: LoadManager
     splits: Live[SplitSettings]
     events: EventHub
+    record: Callable[[Sequence[FindingShown], int], None]
+    """Records what was found wrong at a look, and when that was."""
     watch: Watch = field(default_factory=Watch, init=False)
-    _findings: list[FindingShown] = field(default_factory=list)
-    _looked_ms: int | None = None
+    _findings: list[FindingShown] = field(default_factory=list, init=False)
+    _looked_ms: int | None = field(default=None, init=False)
 
     async def step(self) -> None:
         """Look, and tell of what has changed."""
@@ -61,6 +63,7 @@ class TermFindings:
         )
         before, self._findings = self._findings, self.watch.step(look)
         self._looked_ms = now_ms
+        self.record(self._findings, now_ms)
         for finding in _without(self._findings, before):
             self._tell(FindingChange(at=now_ms, state="began", finding=finding))
         for finding in _without(before, self._findings):

@@ -15,11 +15,13 @@ import msgspec
 
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.recorded import FindingRecords
 from loadmanager.engine.findings.watch import Look, Watch
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.steer.picture import Picture
+from loadmanager.steer.recording import FleetRecorder
 
 LOOK_S = 60.0
 CHANGES_MAX = 50
@@ -39,12 +41,18 @@ class FleetFindings:
 
     picture: Picture
     load_manager: LoadManager
+    recorder: FleetRecorder
     watch: Watch = field(default_factory=Watch, init=False)
     _findings: list[FindingShown] = field(default_factory=list)
     _looked_ms: int | None = None
     _leader: str | None = None
     _changes: deque[LeaderChange] = field(default_factory=lambda: deque(maxlen=CHANGES_MAX))
     _reports: dict[str, _Report] = field(default_factory=dict)
+    _records: FindingRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin the records of this term."""
+        self._records = FindingRecords(self.recorder.cluster, self.recorder.epoch)
 
     async def step(self) -> None:
         """Look."""
@@ -63,6 +71,7 @@ class FleetFindings:
             )
         )
         self._looked_ms = now_ms
+        self.recorder.append(*self._records.step(self._findings, now_ms))
 
     def _look_at_the_leader(self, now_ms: int) -> None:
         """A change between two looks counts once. A leader that stopped in order is counted, too,

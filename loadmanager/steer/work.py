@@ -77,7 +77,9 @@ class FleetWork:
     def __post_init__(self) -> None:
         """Hear of the reports, and of the moves."""
         self.picture.listeners.append(self._observe)
-        self.findings = FleetFindings(picture=self.picture, load_manager=self.load_manager)
+        self.findings = FleetFindings(
+            picture=self.picture, load_manager=self.load_manager, recorder=self.recorder
+        )
         self.moves.on_end.append(self.findings.watch.flapping.moved)
 
     def _observe(self, broker: str, report: LocalBrokerData | None) -> None:

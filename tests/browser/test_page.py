@@ -488,9 +488,11 @@ async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
         assert not page.errors
 
 
-async def test_what_the_leader_finds_wrong() -> None:
-    """Nothing is shown where nothing is wrong; a card comes by itself, and opens."""
-    async with serving(1) as served, browser() as page:
+async def test_what_the_leader_finds_wrong(tmp_path: Path) -> None:
+    """Nothing is shown where nothing is wrong; a card comes by itself, and opens. It is there when
+    the moment of the look is shown, and not before.
+    """
+    async with serving(1, values=in_folder(tmp_path)) as served, browser() as page:
         await page.go(served.url() + "/ui")
         await page.wait_text("Bundles")
         assert not await page.value("!!document.querySelector('.findings')")
@@ -501,6 +503,18 @@ async def test_what_the_leader_finds_wrong() -> None:
         await page.wait_text("moved back and forth", "#findings summary")
         await page.click("#findings summary")
         await page.wait_text("loadmanager admin decisions --bundle", "#findings li")
+        looked = findings.shown().looked_at
+        assert looked is not None
+        made = AuditedChange(
+            ts=looked - 1_000, broker="b", role="deploy", address="c", over="http", what="PUT made"
+        )
+        await written(served, 0, made)
+        for at, shown in ((looked - 1, False), (looked, True)):
+            moment = datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z")
+            await page.go("about:blank")
+            await page.go(f"{served.url()}/ui?at={moment}")
+            await page.wait_text("PUT made", "#changes")
+            assert await page.value("!!document.querySelector('#findings')") is shown, at
         assert page.errors == []
 
 

@@ -1,9 +1,10 @@
-// What the leader finds wrong now; nothing where nothing is.
+// What the leader finds wrong, now or at the time that is shown; nothing where nothing is.
 import type { JSX } from "preact";
 import { clock, duration } from "./format";
 import type { FindingShown as Finding } from "../generated/openapi";
 import { findings } from "./state";
 import { use } from "./store";
+import { shownAt } from "./when";
 
 function Card({ finding }: { finding: Finding }): JSX.Element {
   return (
@@ -12,7 +13,7 @@ function Card({ finding }: { finding: Finding }): JSX.Element {
         <summary>
           <b>{finding.title}</b>{" "}
           <span class="small">
-            since {clock(finding.since)} ({duration(Date.now() - finding.since)})
+            since {clock(finding.since)} ({duration(shownAt() - finding.since)})
           </span>
         </summary>
         <p>

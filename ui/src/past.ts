@@ -13,6 +13,7 @@ import type {
   ArchivedSeries,
   ChangeShown,
   DecisionShown,
+  FindingShown,
   HeatSeries,
   HeatShown,
   HoldingLimit,
@@ -47,6 +48,7 @@ export interface Past {
   decisions: DecisionShown[];
   moves: Move[];
   changes: ChangeShown[];
+  findings: FindingShown[];
   paused: PauseShown | null; // as far as it was ordered in the time of the lists
   throttled: ThrottledShown;
   notes: string[];
@@ -276,12 +278,13 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came] = await Promise.all([
+  const [loads, heat, decided, changed, came, found] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
     events(["kind=change"], `${range}&limit=${LISTED}`),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
+    events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
   const brokers = all
@@ -305,11 +308,64 @@ export async function askPast({ at, last }: When): Promise<Past> {
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
     changes,
+    findings: findingsAt(found.parts, came.parts, at),
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker))),
-    missing: { ...loads.missing, ...heat.missing, ...decided.missing },
+    missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
+}
+
+// What leaders had found wrong, as `findings_then` of the command line has it
+// (engine/findings/recorded.py): what stood in the term of then; and at the end of the one before, if
+// that ended within the hour, for the next leader looks anew.
+const FINDINGS_MS = 2 * HOUR_MS;
+const FINDINGS = 2_000;
+
+function findingsAt(steps: ArchivedEvent[], members: ArchivedEvent[], at: number): FindingShown[] {
+  const terms = new Map<number, ArchivedEvent[]>();
+  for (const step of [...steps].sort((a, b) => a.ts - b.ts)) {
+    const epoch = figure(step.record, "epoch") ?? 0;
+    terms.set(epoch, [...(terms.get(epoch) ?? []), step]);
+  }
+  const epochs = [...terms.keys()].sort((a, b) => b - a);
+  const led = members.find(({ record }) => text(record, "event") === "leads");
+  let epoch = epochs[0] ?? 0, begun = terms.get(epoch)?.[0]?.ts ?? at;
+  if (led && leaderAt(members, []) === null) [epoch, begun] = [epoch + 1, at]; // nobody led any more
+  else if (led && (figure(led.record, "epoch") ?? 0) >= epoch)
+    [epoch, begun] = [figure(led.record, "epoch") ?? 0, led.ts];
+  const standing = standingOf(terms.get(epoch) ?? []);
+  const earlier = epochs.find((each) => each < epoch);
+  if (earlier === undefined || at - begun >= HOUR_MS) return [...standing.values()];
+  const before = terms.get(earlier) ?? [];
+  const by = text(before.at(-1)?.record ?? {}, "broker");
+  for (const [key, finding] of standingOf(before))
+    if (!standing.has(key))
+      standing.set(key, {
+        ...finding,
+        text: `${finding.text} ${by} had found it before its term ended: the next leader looks anew.`,
+      });
+  return [...standing.values()];
+}
+
+function standingOf(steps: ArchivedEvent[]): Map<string, FindingShown> {
+  const standing = new Map<string, FindingShown>();
+  for (const { record } of steps) {
+    const of = (field: string): string => text(record, field);
+    const key = `${of("what")} ${of("about")}`;
+    if (of("event") === "ended") standing.delete(key);
+    else if (of("event") !== "looked")
+      standing.set(key, {
+        kind: of("what") as FindingShown["kind"],
+        about: of("about"),
+        since: figure(record, "since") ?? 0,
+        title: of("title"),
+        text: of("text"),
+        advice: of("advice"),
+        command: of("command") || null,
+      });
+  }
+  return standing;
 }
 
 // Whether a broker had left, although its last load stands for the moment: by the last that is

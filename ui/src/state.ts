@@ -206,11 +206,11 @@ async function showPast(then: When): Promise<void> {
   if (!cluster.value) cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
   await lookForDowns();
   const past = await askPast(then);
-  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [] });
+  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], findings: [] });
   if (when.value !== then || !cluster.value) return;
   shownOf = then;
   problems.set({});
-  findings.set([]);
+  findings.set(past.findings);
   goals.set([]);
   pins.set({});
   cluster.set(clusterOf(cluster.value, then, past));

@@ -1,4 +1,4 @@
-"""`loadmanager admin findings`: what the leader finds wrong now."""
+"""`loadmanager admin findings`: what the leader finds wrong, now or at a moment."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ import click
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.past_findings import finding_lines, findings_at
+from loadmanager.cli.admin.times import at_option
 from loadmanager.leader.documents.findings import FindingsShown
 
 
 @click.command(cls=AdminCommand)
-def findings(admin: AdminClient) -> Output:
+@at_option
+def findings(admin: AdminClient, at: int | None) -> Output:
     """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics,
     backlogs that grow, bundles that nobody serves.
 
     It looks once a minute. A new leader knows the leaders of before and who left, and begins anew
-    with all else: what takes an hour to find takes an hour again.
+    with all else: what takes an hour to find takes an hour again. With --at, what leaders had found
+    by then, also the one before, if its term had ended within the hour.
     """
+    if at is not None:
+        return findings_at(admin, at)
     answer, raw = admin.ask("GET", f"{OWN}/findings", None, FindingsShown)
     return Output(raw, list(_lines(answer)))
 
 
 def _lines(answer: FindingsShown) -> Iterator[str]:
     for finding in answer.findings:
-        ago = span(answer.at - finding.since)
-        yield finding.title
-        yield f"    since {clock(finding.since)} ({ago}). {finding.text} {finding.advice}"
-        if finding.command:
-            yield f"    {finding.command}"
+        yield from finding_lines(finding, answer.at)
     if not answer.findings:
         yield summary(answer)
 

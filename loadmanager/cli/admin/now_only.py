@@ -10,7 +10,6 @@ CLIENTS = (
 )
 NOW_ONLY = {
     "top": "it shows the present again and again; `admin status --at TIME` shows a moment",
-    "findings": "findings are not recorded; `loadmanager analyze` finds those of a past day",
     "find": CLIENTS,
     "history": "it tells of all times; --since and --until bound them",
     "brokers health": "brokers say it of themselves now; `admin brokers list --at TIME` says who "

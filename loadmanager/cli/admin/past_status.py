@@ -17,6 +17,7 @@ from loadmanager.cli.admin.brokers import brokers_then, leader_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.past_decisions import decisions_of
+from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.terminal import Shown
 
@@ -38,14 +39,17 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     for event in cycle.events:
         if event.last > at_ms:  # how often until then is not recorded
             event.last, event.times = event.ts, 1
-    lines = [*_brokers(brokers), leader_then(admin, at_ms).text, *_limits(limits)]
+    leader = leader_then(admin, at_ms)
+    then, steps = recorded_findings(admin, at_ms, leader)
+    lines = [*_brokers(brokers), leader.text, *_limits(limits)]
     decided = [each for each in decisions_of(cycle.events) if each.kind == "shed"][:1]
     lines += [
         f"last cycle before: {' '.join(line.strip() for line in lines_of(each)[:2])}"
         for each in decided
     ]
+    lines.append(summary_then(then))
     shown: tuple[Shown, ...] = (lines, past.notes, *incomplete(cycle.notes))
-    return Output(brokers, shown, missing=past.missing | limits.missing)
+    return Output(brokers, shown, missing=past.missing | limits.missing | steps.missing)
 
 
 def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:

@@ -35,6 +35,7 @@ from loadmanager.cli.admin.times import clock, since_option, span, until_option
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
 from loadmanager.engine.ownership.states import OPERATORS_ORDER
@@ -315,9 +316,17 @@ def _member(event: ArchivedEvent) -> str:
     return f"what {change.of} had owned is served again{took}: {bundles}"
 
 
+def _finding(event: ArchivedEvent) -> str:
+    step = event.record_as(FindingStep)
+    if step.event == "began":
+        return f"the leader finds: {step.title}"
+    return f"the leader no longer finds: {step.title}" if step.event == "ended" else ""
+
+
 _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
     "change": _change,
     "member": _member,
+    "finding": _finding,
     **{f"{ClientStep.kind}.{event}": _client for event in ("attached", "left", "refused")},
 }
 

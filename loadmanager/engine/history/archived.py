@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     AuditedChange,
@@ -114,6 +115,13 @@ def _of_client(record: ClientStep) -> Iterator[str]:
         yield record.topic
 
 
+def _of_finding(record: FindingStep) -> Iterator[str]:
+    if record.about:
+        yield from _with_namespace(record.about)
+    if record.what == "sensor":
+        yield record.about.partition(" ")[0]  # its broker
+
+
 def client_kind(record: ClientStep) -> str:
     """The kind under which an archive has a client: `client.attached`, `client.refused`, …"""
     return f"{ClientStep.kind}.{record.event}"
@@ -160,5 +168,6 @@ ARCHIVED: Catalogue = {
     OwnershipStep.kind: EventsOf(_of_step),
     AuditedChange.kind: EventsOf(_of_change),
     MemberChange.kind: EventsOf(_of_member),
+    FindingStep.kind: EventsOf(_of_finding),
     ClientStep.kind: EventsOf(_of_client, kind=client_kind),
 }

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from loadmanager.engine.findings.finding import FindingShown
+from loadmanager.engine.findings.recorded import FindingRecords
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.manager import Manager
@@ -225,6 +227,12 @@ async def _members(leads: Leads, term: Term, moves: Moves, owners: OwnerTracker)
 
 def _findings(parts: TermParts, members: TermMembers) -> TermFindings:
     leads = parts.leads
+    records = FindingRecords(leads.base.broker_id, parts.load_manager.term.epoch)
+
+    def record(findings: Sequence[FindingShown], now_ms: int) -> None:
+        if leads.history is not None:
+            leads.history.append(*records.step(findings, now_ms))
+
     findings = TermFindings(
         leading=leads.cluster.leading,
         brokers=leads.cluster.brokers,
@@ -232,6 +240,7 @@ def _findings(parts: TermParts, members: TermMembers) -> TermFindings:
         load_manager=parts.load_manager,
         splits=leads.base.settings.live(SplitSettings),
         events=leads.events,
+        record=record,
     )
     parts.moves.on_end.append(findings.watch.flapping.moved)
     return findings

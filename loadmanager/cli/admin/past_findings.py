@@ -1,0 +1,102 @@
+"""What leaders had found wrong at a moment, from the archives of all brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import to_builtins
+
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, incomplete
+from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.brokers import LeaderThen, leader_then
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.times import clock, span
+from loadmanager.engine.findings.finding import FindingShown
+from loadmanager.engine.findings.recorded import RECORDED_MS, FindingsThen, findings_then
+from loadmanager.engine.history.findings import FindingStep
+
+STEPS_MAX = 2_000
+
+
+def recorded_findings(
+    admin: AdminClient, at_ms: int, leader: LeaderThen
+) -> tuple[FindingsThen, EventsOfAll]:
+    """What had been found at a moment, and the records."""
+    events = events_of(
+        admin,
+        (FindingStep.kind,),
+        since_ms=at_ms - RECORDED_MS,
+        until_ms=at_ms,
+        limit=STEPS_MAX,
+        before_start=False,
+    )
+    if len(events.events) == STEPS_MAX:
+        events.notes.append(f"only the last {STEPS_MAX:,} records of findings were looked through")
+    steps = [event.record_as(FindingStep) for event in events.events]
+    term = None
+    if leader.led is not None:
+        term = (leader.led.epoch or 0, leader.led.ts)
+    elif _knows_terms(leader):  # nobody led any more
+        term = (max((step.epoch for step in steps), default=0) + 1, at_ms)
+    return findings_then(steps, term, at_ms), events
+
+
+def _knows_terms(leader: LeaderThen) -> bool:
+    """Whether terms are recorded: not by a daemon, which looks itself."""
+    return any(event.record.get("event") == "leads" for event in leader.events.events)
+
+
+def findings_at(admin: AdminClient, at_ms: int) -> Output:
+    """What leaders had found wrong by a moment."""
+    leader = leader_then(admin, at_ms)
+    then, events = recorded_findings(admin, at_ms, leader)
+    data: dict[str, Any] = {
+        "at": at_ms,
+        "looked": then.looked,
+        "findings": to_builtins(then.findings),
+        "leaderBefore": then.leader_before,
+        "before": to_builtins(then.before),
+    }
+    lines = [leader.text] if _knows_terms(leader) else []
+    lines += _lines(then, at_ms)
+    recorded = then.looked or then.before
+    shown = (lines, *incomplete(events.notes))
+    return Output(data, shown, status=0 if recorded else 1, missing=events.missing)
+
+
+def _lines(then: FindingsThen, at_ms: int) -> Iterator[str]:
+    for finding in then.findings:
+        yield from finding_lines(finding, at_ms)
+    if not then.findings:
+        yield summary_then(then)
+    if then.before:
+        yield (
+            f"{then.leader_before} had found before its term ended, and this is not known to be "
+            "over: the next leader looks anew"
+        )
+    for finding in then.before:
+        yield from finding_lines(finding, at_ms)
+
+
+def finding_lines(finding: FindingShown, at_ms: int) -> Iterator[str]:
+    """A finding with how long it had lasted at a moment."""
+    yield finding.title
+    ago = span(at_ms - finding.since)
+    yield f"    since {clock(finding.since)} ({ago}). {finding.text} {finding.advice}"
+    if finding.command:
+        yield f"    {finding.command}"
+
+
+def summary_then(then: FindingsThen) -> str:
+    """One line: how much was wrong, and the first of it."""
+    if then.findings:
+        more = len(then.findings) - 1
+        others = (
+            f" (and {count_of(more, 'other')}: loadmanager admin findings --at)" if more else ""
+        )
+        return f"the leader had found: {then.findings[0].title}{others}"
+    if not then.looked:
+        return "no look of the leader of then is recorded: it looks once a minute"
+    return "the leader found nothing wrong"

@@ -1,0 +1,141 @@
+"""What was wrong at a moment, from the records of leaders; and when these are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from loadmanager.engine.findings.finding import KINDS, FindingShown, Kind
+from loadmanager.engine.history.findings import FindingStep
+from loadmanager.kit.units import HOUR_MS, MINUTE_MS
+
+OTHER_WORDS_MS = 10 * MINUTE_MS
+"""A finding that goes on in other words is recorded again after this time."""
+SAME_WORDS_MS = HOUR_MS
+"""One that goes on in the same words."""
+RECORDED_MS = 2 * HOUR_MS
+"""Whatever stands at a moment was recorded within this time before it."""
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class FindingRecords:
+    """The records of one term, from one look of its leader to the next."""
+
+    broker: str
+    epoch: int
+    _recorded: dict[_Key, FindingStep] | None = field(default=None, init=False)
+    """The last records of what is wrong; None before the first look."""
+
+    def step(self, findings: Sequence[FindingShown], now_ms: int) -> list[FindingStep]:
+        """What to record of a look."""
+        steps, before = list[FindingStep](), self._recorded
+        if before is None:
+            steps.append(
+                FindingStep(ts=now_ms, broker=self.broker, epoch=self.epoch, event="looked")
+            )
+            before = {}
+        standing = dict[_Key, FindingStep]()
+        for finding in findings:
+            last = before.pop((finding.kind, finding.about), None)
+            step = self._step(finding, "began" if last is None else "again", now_ms)
+            if last is None or _due(last, step):
+                steps.append(step)
+                last = step
+            standing[finding.kind, finding.about] = last
+        for last in before.values():
+            steps.append(self._step(shown(last), "ended", now_ms))
+        self._recorded = standing
+        return steps
+
+    def _step(self, finding: FindingShown, event: str, now_ms: int) -> FindingStep:
+        return FindingStep(
+            ts=now_ms,
+            broker=self.broker,
+            epoch=self.epoch,
+            event=event,
+            what=finding.kind,
+            about=finding.about,
+            since=finding.since,
+            title=finding.title,
+            text=finding.text,
+            advice=finding.advice,
+            command=finding.command,
+        )
+
+
+def _due(last: FindingStep, now: FindingStep) -> bool:
+    same = (last.title, last.text, last.advice) == (now.title, now.text, now.advice)
+    return now.ts - last.ts >= (SAME_WORDS_MS if same else OTHER_WORDS_MS)
+
+
+def shown(step: FindingStep) -> FindingShown:
+    """The finding that a record is of."""
+    kind: Kind = next((each for each in KINDS if each == step.what), KINDS[0])
+    return FindingShown(
+        kind=kind,
+        about=step.about,
+        since=step.since,
+        title=step.title,
+        text=step.text,
+        advice=step.advice,
+        command=step.command,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FindingsThen:
+    """What leaders had found wrong at a moment."""
+
+    looked: bool
+    """Whether the leader of then had looked; else it did not know yet what was wrong."""
+    findings: list[FindingShown]
+    """What stood in its term."""
+    leader_before: str | None
+    """The one of the term before, if that ended within the hour; None also if that found nothing.
+    """
+    before: list[FindingShown]
+    """What stood at the end of that term, and the leader of then had not found again."""
+
+
+def findings_then(
+    steps: Iterable[FindingStep], term: tuple[int, int] | None, at_ms: int
+) -> FindingsThen:
+    """What stood at a moment, of the steps of `RECORDED_MS` before it; `term`: that of then, and
+    when it began, if that is recorded.
+    """
+    terms = dict[int, list[FindingStep]]()
+    for step in sorted(steps, key=lambda it: it.ts):
+        if step.ts <= at_ms:
+            terms.setdefault(step.epoch, []).append(step)
+    newest = max(terms, default=0)
+    if term is None or newest > term[0]:
+        term = (newest, terms[newest][0].ts if terms else at_ms)
+    epoch, begun_ms = term
+    now = _standing(terms.get(epoch, []))
+    earlier = max((each for each in terms if each < epoch), default=None)
+    before = dict[_Key, FindingShown]()
+    if earlier is not None and at_ms - begun_ms < HOUR_MS:
+        before = _standing(terms[earlier])
+    left = [finding for key, finding in before.items() if key not in now]
+    return FindingsThen(
+        looked=epoch in terms,
+        findings=_ordered(now.values()),
+        leader_before=terms[earlier][-1].broker if left and earlier is not None else None,
+        before=_ordered(left),
+    )
+
+
+def _standing(steps: Iterable[FindingStep]) -> dict[_Key, FindingShown]:
+    """What had begun and not ended, of the steps of one term, the oldest first."""
+    standing = dict[_Key, FindingShown]()
+    for step in steps:
+        if step.event in ("began", "again"):
+            standing[step.what, step.about] = shown(step)
+        elif step.event == "ended":
+            standing.pop((step.what, step.about), None)
+    return standing
+
+
+def _ordered(findings: Iterable[FindingShown]) -> list[FindingShown]:
+    return sorted(findings, key=lambda it: (KINDS.index(it.kind), it.about))

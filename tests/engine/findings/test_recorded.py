@@ -1,0 +1,75 @@
+"""What is recorded of findings, and what they were at a moment, across terms."""
+
+from __future__ import annotations
+
+from loadmanager.engine.findings.finding import FindingShown, Kind
+from loadmanager.engine.findings.recorded import FindingRecords, findings_then
+from loadmanager.engine.history.findings import FindingStep
+from loadmanager.kit.units import HOUR_MS, MINUTE_MS
+
+DAY = 24 * HOUR_MS
+
+
+def a_finding(about: str, text: str = "as it was", kind: Kind = "clock") -> FindingShown:
+    """Something that is wrong."""
+    return FindingShown(kind=kind, about=about, since=1, title=about, text=text, advice="do it")
+
+
+def events(steps: list[FindingStep]) -> list[tuple[str, str]]:
+    """What happened to what."""
+    return [(step.event, step.about) for step in steps]
+
+
+def test_beginnings_changes_and_ends_are_recorded() -> None:
+    """Other words after ten minutes, the same ones after an hour; nothing while nothing changes."""
+    records = FindingRecords("b1", 7)
+    one = a_finding("b2")
+    assert events(records.step([one], DAY)) == [("looked", ""), ("began", "b2")]
+    assert records.step([one], DAY + 59 * MINUTE_MS) == []
+    assert events(records.step([one], DAY + HOUR_MS)) == [("again", "b2")]
+    other = a_finding("b2", "worse")
+    assert records.step([other], DAY + HOUR_MS + 9 * MINUTE_MS) == []
+    (again,) = records.step([other], DAY + HOUR_MS + 10 * MINUTE_MS)
+    assert (again.event, again.text, again.epoch, again.broker) == ("again", "worse", 7, "b1")
+    steps = records.step([a_finding("b3")], DAY + 2 * HOUR_MS)
+    assert events(steps) == [("began", "b3"), ("ended", "b2")]
+    assert FindingRecords("b1", 8).step([], DAY)[0].event == "looked"
+
+
+def test_a_moment_of_one_term() -> None:
+    """What had begun and not ended, in its last words; the order of the records does not count."""
+    records = FindingRecords("b1", 7)
+    steps = records.step([a_finding("b2"), a_finding("t/n", kind="flapping")], DAY)
+    steps += records.step([a_finding("b2", "worse")], DAY + 10 * MINUTE_MS)
+    steps.reverse()
+    then = findings_then(steps, (7, DAY), DAY + 9 * MINUTE_MS)
+    assert [(it.kind, it.about, it.text) for it in then.findings] == [
+        ("clock", "b2", "as it was"),
+        ("flapping", "t/n", "as it was"),
+    ]
+    then = findings_then(steps, (7, DAY), DAY + 10 * MINUTE_MS)
+    assert [(it.about, it.text) for it in then.findings] == [("b2", "worse")]
+    assert (then.looked, then.leader_before, then.before) == (True, None, [])
+    assert findings_then(steps, (7, DAY), DAY - 1).looked is False
+
+
+def test_a_term_that_is_over_ends_what_stood_in_it() -> None:
+    """It is told beside what the next leader has found, for an hour; not what that one has found,
+    too, nor what ended before.
+    """
+    first = FindingRecords("b1", 7)
+    steps = first.step([a_finding("b2"), a_finding("b3"), a_finding("b4")], DAY)
+    steps += first.step([a_finding("b2"), a_finding("b3")], DAY + MINUTE_MS)
+    begun = DAY + 2 * MINUTE_MS
+    then = findings_then(steps, (8, begun), begun + 1)
+    assert (then.looked, then.findings, then.leader_before) == (False, [], "b1")
+    assert [it.about for it in then.before] == ["b2", "b3"]
+    steps += FindingRecords("b5", 8).step([a_finding("b3")], begun + MINUTE_MS)
+    for term in ((8, begun), None):  # the same where terms are not recorded
+        then = findings_then(steps, term, begun + 2 * MINUTE_MS)
+        assert (then.looked, [it.about for it in then.findings]) == (True, ["b3"])
+        assert [it.about for it in then.before] == ["b2"]
+    then = findings_then(steps, (8, begun), begun + HOUR_MS)
+    assert ([it.about for it in then.findings], then.before) == (["b3"], [])
+    then = findings_then(steps, (7, DAY), begun)
+    assert ([it.about for it in then.findings], then.before) == (["b2", "b3"], [])
