@@ -234,6 +234,14 @@ def test_the_labels_of_the_images() -> None:
     assert f'base.name="docker.io/library/{base}"' in labels
 
 
+def test_grafana_has_no_password_that_everybody_knows() -> None:
+    """Without a password it makes `admin`, whose password is `admin`, unless it is told not to."""
+    environment = COMPOSE["services"]["grafana"]["environment"]
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert not [name for name in environment if "PASSWORD" in name]
+
+
 def test_what_docker_compose_mounts() -> None:
     """Each file and folder of this repository exists, each named volume is declared."""
     for service in SERVICES.values():
