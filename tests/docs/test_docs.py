@@ -178,6 +178,13 @@ def _commands(page: Path) -> Iterator[str]:
             yield from {token.content} - _command_names()  # a name alone is not a command to run
 
 
+def test_the_page_on_security_says_where_its_command_is() -> None:
+    """Before it names it without a path: a clone has it in `.venv` alone."""
+    commands = list(_commands(DOCS / "howto" / "secure.md"))
+    bare = next(i for i, line in enumerate(commands) if line.startswith("loadmanager "))
+    assert commands[:bare][-2:] == ["make install-run", "export PATH=$PWD/.venv/bin:$PATH"]
+
+
 @cache
 def _command_names() -> set[str]:
     return {context.command_path for context in _generator().commands()}
