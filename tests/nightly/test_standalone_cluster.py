@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import psutil
 import pyspark
 import pytest
 from nightly import nightly
-from nightly.object_store import an_object_store
+from nightly.shared import Shared, on_hdfs, on_s3
 from ports import free_port
 
 import loadmanager.__main__
@@ -41,6 +40,31 @@ JARS = "HADOOP_AWS_JARS"
 """Names the folder of what Spark needs for S3 (hadoop-aws, the bundle of the AWS SDK and
 analyticsaccelerator-s3): 700 MB, too much to be fetched for a test.
 """
+
+
+@pytest.fixture(params=["folder", "s3", "hdfs"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shared]:
+    """A folder; moto's S3 where there is hadoop-aws for Spark; HDFS."""
+    with ExitStack() as stack:
+        if request.param == "folder":
+            root = tmp_path / "shared"
+            root.mkdir()
+            yield Shared(files=fsspec.filesystem("file"), root=str(root))
+        elif request.param == "hdfs":
+            yield stack.enter_context(on_hdfs(tmp_path))
+        else:
+            jars = os.environ.get(JARS, "")
+            if not jars:
+                pytest.skip(f"{JARS} names no folder with hadoop-aws and the bundle of the AWS SDK")
+            store = stack.enter_context(on_s3(tmp_path))
+            yield replace(
+                store,
+                settings=(
+                    f"spark.driver.extraClassPath={jars}/*",
+                    f"spark.executor.extraClassPath={jars}/*",
+                    *store.settings,
+                ),
+            )
 
 
 @contextmanager
@@ -184,8 +208,8 @@ def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_and_a_killed_driver(shared: Shared, tmp_path: Path) -> None:
-    """On a shared folder, and on S3: neither changes an answer, and nothing that they left is among
-    the day's files, or stays.
+    """On a shared folder, on S3 and on HDFS: neither changes an answer, and nothing that they left
+    is among the day's files, or stays.
     """
     history.designed(tmp_path / "history")
     assert nightly.analyze(tmp_path) == 0
@@ -259,79 +283,3 @@ def killed_tree(pid: int) -> None:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
-
-
-@dataclass(kw_only=True)
-class Shared:
-    """Where the history and the analysis are."""
-
-    files: Any
-    root: str
-    scheme: str = ""
-    settings: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> tuple[str, ...]:
-        """The arguments of the analysis."""
-        root = f"{self.scheme}{self.root}"
-        return ("--history", f"{root}/history", "--output", f"{root}/analysis")
-
-    @property
-    def _analysis(self) -> str:
-        return f"{self.root}/analysis/cluster={history.CLUSTER}"
-
-    def put(self, folder: Path) -> None:
-        """Put the history there."""
-        self.files.put(str(folder), f"{self.root}/history", recursive=True)
-
-    def report(self) -> dict[str, Any]:
-        """The day's report."""
-        path = f"{self._analysis}/reports/{history.DATE}.json"
-        document: dict[str, Any] = json.loads(self.files.cat(path))
-        return document
-
-    def committed(self) -> list[str]:
-        """The files that the day's manifest names; empty: it was not committed."""
-        path = f"{self._analysis}/records/date={history.DATE}_manifest.json"
-        if not self.files.exists(path):
-            return []
-        return sorted(json.loads(self.files.cat(path))["files"])
-
-    def stored(self) -> list[str]:
-        """All files of records, sums and tables that are there."""
-        there = self.files.find(self._analysis)
-        names = (path.removeprefix(f"{self._analysis}/") for path in there)
-        return sorted(name for name in names if name.endswith(".parquet"))
-
-
-@pytest.fixture(params=["folder", "s3"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shared]:
-    """A folder, and moto's S3 where there is a server, s3fs, and hadoop-aws for Spark."""
-    if request.param == "folder":
-        root = tmp_path / "shared"
-        root.mkdir()
-        yield Shared(files=fsspec.filesystem("file"), root=str(root))
-        return
-    pytest.importorskip("s3fs", reason="no s3fs here")
-    jars = os.environ.get(JARS, "")
-    if not jars:
-        pytest.skip(f"{JARS} names no folder with hadoop-aws and the bundle of the AWS SDK")
-    if shutil.which("moto_server") is None:
-        pytest.skip("no moto_server on the PATH")
-    with an_object_store(tmp_path) as (files, options):
-        url = options["endpoint_url"]
-        yield Shared(
-            files=files,
-            root="bucket",
-            scheme="s3://",
-            settings=(
-                f"spark.driver.extraClassPath={jars}/*",
-                f"spark.executor.extraClassPath={jars}/*",
-                f"spark.executorEnv.FSSPEC_S3={json.dumps(options)}",
-                f"spark.hadoop.fs.s3a.endpoint={url}",
-                "spark.hadoop.fs.s3a.endpoint.region=us-east-1",
-                "spark.hadoop.fs.s3a.path.style.access=true",
-                f"spark.hadoop.fs.s3a.access.key={options['key']}",
-                f"spark.hadoop.fs.s3a.secret.key={options['secret']}",
-            ),
-        )
