@@ -1,25 +1,22 @@
 """The recipes of docs/howto/analyze.md, run as they stand there.
 
-That of Trino is run where LOADMANAGER_TRINO has the URL of a server without a password, whose
-catalogue `hive` has a metastore that may be written, and `fs.native-local.enabled=true` with
-`local.location=/` on this machine.
+That of Trino is run on a server that is started where LOADMANAGER_TRINO names the folder of its
+unpacked distribution, and LOADMANAGER_TRINO_JAVA that of a Java that is new enough for it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-import time
-import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nightly.conftest import Sessions
 from nightly.nightly import analyze
+from nightly.trino import Trino, a_trino
 
 from bench import _history as history
 
@@ -28,7 +25,7 @@ pytest.importorskip("pandas")
 
 GUIDE = Path(__file__).parents[2] / "docs/howto/analyze.md"
 TRINO = "-- Trino\n"
-SERVER = os.environ.get("LOADMANAGER_TRINO")
+SERVER, JAVA = "LOADMANAGER_TRINO", "LOADMANAGER_TRINO_JAVA"
 
 
 def recipes(language: str) -> list[str]:
@@ -79,42 +76,34 @@ def test_pandas_reads_tables(folder: Path) -> None:
     assert done.stdout.split()[-3:] == [history.DATE, "0.05", "0.166667"]
 
 
-def trino(sql: str) -> list[Any]:
-    """The rows that a statement brings."""
-    request = urllib.request.Request(
-        f"{SERVER}/v1/statement", sql.encode(), {"X-Trino-User": "test"}, method="POST"
-    )
-    rows: list[Any] = []
-    while True:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer = json.load(response)
-        assert "error" not in answer, answer["error"]["message"]
-        rows += answer.get("data", [])
-        if "nextUri" not in answer:
-            return rows
-        request = urllib.request.Request(answer["nextUri"])
-        time.sleep(0.05)
+@pytest.fixture
+def trino(tmp_path: Path) -> Iterator[Trino]:
+    """A server that is ready."""
+    for name, what in ((SERVER, "Trino server"), (JAVA, "Java for Trino")):
+        if not os.environ.get(name):
+            pytest.skip(f"{name} names no {what}")
+    java = Path(os.environ[JAVA], "bin", "java")
+    with a_trino(Path(os.environ[SERVER]), java, tmp_path) as server:
+        yield server
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(SERVER is None, reason="LOADMANAGER_TRINO names no Trino server")
 @pytest.mark.timeout(600)
-def test_trino_reads_records_and_tables(folder: Path) -> None:
+def test_trino_reads_records_and_tables(folder: Path, trino: Trino) -> None:
     """As DuckDB and pandas do; and it overlooks what a run is writing."""
     (recipe,) = (recipe for recipe in recipes("sql") if recipe.startswith(TRINO))
     recipe = recipe.replace("s3://bucket/analysis", f"local://{folder}/data/analysis")
-    trino("DROP SCHEMA IF EXISTS hive.loadmanager CASCADE")
     *setup, busiest, moves = recipe.strip().removesuffix(";").split(";\n")
     for statement in setup:
-        trino(statement)
-    first, second, *_ = trino(busiest)
+        trino.rows(statement)
+    first, second, *_ = trino.rows(busiest)
     assert first[0] == history.HOT
     assert first[1] > second[1] > 0
-    assert trino(moves) == [[history.DATE, pytest.approx(0.05), pytest.approx(1 / 6)]]
+    assert trino.rows(moves) == [[history.DATE, pytest.approx(0.05), pytest.approx(1 / 6)]]
     (day,) = folder.glob(f"data/analysis/*/tables/moves/date={history.DATE}")
     (day / "_ab12cd34").mkdir()
     (day / "_ab12cd34/table.parquet").write_bytes(b"half a file")
-    assert len(trino(moves)) == 1
+    assert len(trino.rows(moves)) == 1
 
 
 def test_the_hadoop_of_the_guide_is_sparks() -> None:
