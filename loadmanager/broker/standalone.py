@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from loadmanager.broker.initialize import initialize_cluster
@@ -37,6 +38,7 @@ HOST = "127.0.0.1"
 PORTS = 1 << 16
 TLS_PORTS = ("brokerServicePortTls", "webServicePortTls")
 """Keys with a port of broker 0, if they are set; broker i takes that port plus i."""
+BOTH = ", for standalone has a port without TLS beside each one with it"
 PORT_ADVICE = (
     "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first two "
     "plus i)"
@@ -197,25 +199,32 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
     return chosen | {name: str(int(text) + index) for name, text in tls.items()}
 
 
-def _broker_ports(options: StandaloneOptions) -> list[int]:
+def _broker_ports(options: StandaloneOptions) -> dict[str, range]:
+    """The option or key that decides it → the ports of the brokers."""
     given = _settings(options, 0)
-    firsts = [options.pulsar_port, options.http_port]
-    firsts += [int(given[name]) for name in TLS_PORTS if _is_number(given.get(name, ""))]
-    return [first + index for first in firsts for index in range(options.brokers)]
+    firsts = {"--pulsar-port": options.pulsar_port, "--http-port": options.http_port}
+    firsts |= {name: int(given[name]) for name in TLS_PORTS if _is_number(given.get(name, ""))}
+    return {name: range(first, first + options.brokers) for name, first in firsts.items()}
 
 
 def _require_ports(options: StandaloneOptions) -> None:
-    ports = [*_broker_ports(options), options.zookeeper_port]
-    for port in ports:
-        if not 0 < port < PORTS:
-            raise ConfigError(f"port {port}: 1 to {PORTS - 1} is allowed; {PORT_ADVICE}")
-        if ports.count(port) > 1:
-            raise ConfigError(f"port {port} is needed twice; {PORT_ADVICE}")
+    store = options.zookeeper_port
+    wanted = _broker_ports(options) | {"--zookeeper-port": range(store, store + 1)}
+    by: dict[int, str] = {}
+    for name, ports in wanted.items():
+        for port in ports:
+            if not 0 < port < PORTS:
+                raise ConfigError(f"port {port}: 1 to {PORTS - 1} is allowed; {PORT_ADVICE}")
+            other = by.setdefault(port, name)
+            if other != name:
+                also = BOTH if name in TLS_PORTS else ""
+                by_both = f"by {other} and {name}{also}"
+                raise ConfigError(f"port {port} is needed twice, {by_both}; {PORT_ADVICE}")
 
 
 def _require_free_ports(options: StandaloneOptions) -> None:
     host = _settings(options, 0)["bindAddress"]
-    for port in _broker_ports(options):
+    for port in chain.from_iterable(_broker_ports(options).values()):
         require_free_port(host, port, f"is another cluster running? Else {PORT_ADVICE}")
 
 

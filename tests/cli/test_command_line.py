@@ -192,6 +192,33 @@ def test_no_summary_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
         assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
+def test_standalone_with_what_bootstrap_makes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its ports for TLS have the numbers of those without: the refusal says by whom each is needed,
+    and what to give.
+    """
+    assert main(["tokens", "bootstrap", str(tmp_path / "secure"), "localhost"]) == 0
+    words = ["standalone", "--data-dir", str(tmp_path / "data"), "--brokers", "1"]
+    words += ["--config", str(tmp_path / "secure" / "broker" / "secure.conf")]
+    capsys.readouterr()
+    for more, said in (
+        (
+            [],
+            "port 6650 is needed twice, by --pulsar-port and brokerServicePortTls, for standalone ",
+        ),
+        (["--pulsar-port", "6660"], "8080 is needed twice, by --http-port and webServicePortTls"),
+    ):
+        assert main([*words, *more]) == 2
+        refusal = capsys.readouterr().err
+        assert said in refusal
+        assert "choose another --pulsar-port, --http-port" in refusal
+    # With the ports that the page on security names, that check is passed, and the next one fails.
+    more = ["--pulsar-port", "6660", "--http-port", "8090", "--set", "clusterNam=x"]
+    assert main([*words, *more]) == 2
+    assert "did you mean clusterName?" in capsys.readouterr().err
+
+
 def test_a_subject_without_an_action_lists_the_actions(capsys: pytest.CaptureFixture[str]) -> None:
     """On standard error, with status 2."""
     assert main(["admin", "brokers"]) == 2
