@@ -354,6 +354,23 @@ async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[
         assert (await shell.json("namespaces", "unload", "acme/orders"))["unloaded"] == [FIRST]
 
 
+async def test_limits_of_an_idle_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are set and not in use: the list says where they are shown, and has them while a topic
+    is open.
+    """
+    async with serving(1) as served:
+        shell = Shell(served, capsys)
+        set_ = await shell.run("limits", "set", "acme/orders", "publishRate", "--messages", "7")
+        assert set_[0] == 0
+        status, said, _ = await shell.run("limits", "list")
+        assert (status, said.partition(":")[0]) == (0, "no limits are in use")
+        assert said.endswith("`limits show TENANT/NAMESPACE` has what is set")
+        shown = await shell.run("limits", "show", "acme/orders")
+        assert "publishThrottlingRateInMsg=7" in shown[1]
+        await served.open_two_topics("0x00000000_0x40000000")
+        assert "acme/orders" in (await shell.run("limits", "list"))[1]
+
+
 async def test_a_broker_that_does_not_answer_costs_its_rows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

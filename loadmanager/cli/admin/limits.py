@@ -62,6 +62,10 @@ FIELDS = {
 }
 """Limit → its fields for messages (or requests), bytes and period."""
 NOT_THERE = 404
+NOT_IN_USE = (
+    "no limits are in use: no topic is open that has one; `limits show TENANT/NAMESPACE` has what "
+    "is set"
+)
 _TOPIC = re.compile(r"(non-)?persistent://\S+")
 ENDS = f"{OWN}/limit-ends"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
@@ -93,7 +97,8 @@ def _is_of(end: LimitEndShown, target: str) -> bool:
 @at_option
 def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits; or what
-    brokers recorded of them at a time.
+    brokers recorded of them at a time. One that is set is in use while a topic that it limits is
+    open: `limits show` has what is set.
     """
     if at is not None:
         return _limits_at(admin, broker, at)
@@ -117,7 +122,7 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
         ]
         for limit in data
     ]
-    shown = table(headers, rows) if rows else "no limits are in use"
+    shown = table(headers, rows) if rows else NOT_IN_USE
     ends = [f"{end.limit} of {end.of} {_end_text(end)}" for end in _ends(admin) or ()]
     return Output(data, (shown, ends), missing=missing)
 
