@@ -11,6 +11,7 @@ from importlib import resources
 
 from aiohttp import web
 
+from loadmanager.kit.http.answers import RefusedError
 from loadmanager.kit.http.operation import operation
 
 UI = "/ui"
@@ -61,7 +62,7 @@ class PageRoutes:
     async def start(self, request: web.Request) -> web.Response:
         """To the page, for browsers; 404 for programs, which do not ask for HTML."""
         if "text/html" not in request.headers.get("Accept", ""):
-            raise web.HTTPNotFound
+            raise RefusedError(404, f"there is nothing at /; the page is at {UI}")
         return web.Response(status=302, headers={"Location": UI})
 
     @operation(answer=str, media="text/html", also={304: "the copy is current"})
@@ -93,7 +94,7 @@ class PageRoutes:
                 if path.name.endswith((".html", ".js", ".css", ".svg"))
             }
         if name not in self._files:
-            raise web.HTTPNotFound
+            raise RefusedError(404, f"there is nothing at /; the page is at {UI}")
         return self._files[name]
 
 

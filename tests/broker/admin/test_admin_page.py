@@ -80,11 +80,15 @@ async def test_files_are_compressed() -> None:
 
 
 async def test_browsers_are_sent_to_the_page() -> None:
-    """Programs get 404, as before."""
+    """Programs get 404, as before, which says where the page is."""
     async with serving(1) as served:
         browser = await served.ask("GET", "/", headers={"Accept": "text/html,*/*"})
         assert (browser.status, browser.headers["Location"]) == (302, "/ui")
-        assert (await served.ask("GET", "/")).status == 404
+        program = await served.ask("GET", "/")
+        assert (program.status, program.reason) == (
+            404,
+            "there is nothing at /; the page is at /ui",
+        )
 
 
 async def test_heat_is_the_leaders() -> None:
