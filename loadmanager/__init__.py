@@ -8,8 +8,8 @@ The names in `__all__` follow semantic versions: within a major version they kee
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as checkers know it: to import `typing` takes long, with Ctrl-C in mind
 if TYPE_CHECKING:
     from loadmanager.engine.plans.balance import Item, Node, balance
     from loadmanager.kit.errors import BadInputError, OperationalError

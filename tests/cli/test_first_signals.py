@@ -44,6 +44,7 @@ def _run(module: str, number: str, before: str, *words: str) -> subprocess.Compl
 @pytest.mark.parametrize(
     "module",
     [
+        "_ctypes",
         "loadmanager.kit",
         "loadmanager.kit.system.first_signals",
         "loadmanager.cli",
@@ -61,6 +62,22 @@ def test_ctrl_c_during_imports(module: str) -> None:
     ignored = _run(module, "SIGINT", "SIG_IGN", *words)
     assert (ignored.returncode, ignored.stderr) == (0, "")
     assert "Make a secret key" in ignored.stdout
+
+
+def test_little_is_imported_before_ctrl_c_is_taken() -> None:
+    """Python's own start, before it, is not ours."""
+    program = (
+        "import enum, re, sys\n"
+        "before = set(sys.modules)\n"
+        "import loadmanager.__main__\n"
+        "print(*sorted(set(sys.modules) - before))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = set(done.stdout.split())
+    assert "loadmanager.__main__" in imported
+    assert not imported & {"typing", "threading", "ctypes", "loadmanager.kit", "click"}
 
 
 @pytest.mark.parametrize("module", ["loadmanager.cli", "loadmanager.cli.broker", "click"])
