@@ -31,6 +31,7 @@ from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.moves import CordonShown
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.own_changes import OwnChanges
 
 BATCH = 50
 """Moves of one drain that are decided together: later ones see where the earlier ones went."""
@@ -65,6 +66,8 @@ class Draining:
     goals: TermGoals
     leads: Callable[[str], bool]
     """Whether a broker runs this leader's load manager: it refuses the orders of another leader."""
+    own_changes: OwnChanges | None = None
+    """Where to record a cordon that ends by itself; None: nowhere."""
     drains: dict[str, Drain] = field(default_factory=dict)
     """brokerId → its drain."""
     moves: Moves = field(init=False)

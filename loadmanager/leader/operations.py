@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, structs, to_builtins
 
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_hold
 from loadmanager.engine.moves.move import Author, MoveState, PartialOutcome
@@ -15,6 +15,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import asked_by, note_change, nothing_changed
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Check
 from loadmanager.leader.documents.moves import (
     CordonShown,
@@ -240,6 +241,10 @@ class Operations:
             began_ms = 0 if report is None else report.start_timestamp
             if cordon.until_restart_of and began_ms > cordon.until_restart_of:
                 await self.uncordon(broker)
+                if (record := self.draining.own_changes) is not None:
+                    what = f"ends the cordon of {broker}, which has restarted"
+                    before = to_builtins(cordon)
+                    record.made(what, paths.cordon(broker), before=before)
         await self.draining.step()
 
     # Merges

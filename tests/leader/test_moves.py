@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,8 +22,11 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.wishes import PINS_MAX, OperatorWishes
 
@@ -453,9 +457,20 @@ async def test_a_drain_by_the_other_leader() -> None:
         assert [move.bundle for move in led.moves.queue.open_moves()] == [B]
 
 
+class Records:
+    """A history that keeps the records in a list."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def append(self, *records: HistoryRecord) -> None:
+        """Keep them."""
+        self.records += records
+
+
 async def test_a_cordon_until_a_restart() -> None:
-    """It ends when a later process of the broker registers, and not before; a broker that somebody
-    cordoned without an end stays cordoned.
+    """It ends, which is recorded, when a later process of the broker registers, and not before; a
+    broker that somebody cordoned without an end stays cordoned.
     """
     async with led_fleet(3) as led:
         reports = led.fleet.brokers[0].brokers.reports
@@ -466,6 +481,8 @@ async def test_a_cordon_until_a_restart() -> None:
         await led.operations.cordon("b2:8080", drain=False)
         kept = await led.operations.cordon("b2:8080", drain=True, until_restart=True)
         assert not kept.until_restart
+        history = Records()
+        led.operations.draining.own_changes = OwnChanges("b0:8080", SystemClock(), history)
         await led.operations.step()
         assert led.wishes.cordons.keys() == {"b1:8080", "b2:8080"}
         gone = reports.pop("b1:8080")
@@ -473,8 +490,12 @@ async def test_a_cordon_until_a_restart() -> None:
         assert led.wishes.cordons.keys() == {"b1:8080", "b2:8080"}
         gone.start_timestamp = reports["b2:8080"].start_timestamp = 2_000
         reports["b1:8080"] = gone
+        assert history.records == []
         await led.operations.step()
         assert led.wishes.cordons.keys() == {"b2:8080"}
+        (change,) = history.records
+        assert (change.path, change.after) == (paths.cordon("b1:8080"), None)
+        assert '"drain": true' in str(change.before)
 
 
 async def test_a_drain_that_cannot_go_on_says_why() -> None:

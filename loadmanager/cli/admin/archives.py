@@ -147,6 +147,8 @@ class EventsOfAll:
     notes: list[str]
     begins: dict[str, int]
     """Broker → when its part of the time that was asked for begins."""
+    of_daemon: bool = False
+    """See `PartsOf`."""
 
 
 def events_of(
@@ -172,7 +174,8 @@ def events_of(
     notes = answer.notes() if since_ms is not None else []
     if notes and not before_start:
         notes = answer.notes(_started(admin, answer))
-    return EventsOfAll(events[:limit], answer.missing, notes, answer.begins())
+    parts = events[:limit], answer.missing, notes, answer.begins()
+    return EventsOfAll(*parts, of_daemon=answer.of_daemon)
 
 
 def _started(admin: AdminClient, answer: PartsOf[ArchivedEvents]) -> set[str]:

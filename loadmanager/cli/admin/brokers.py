@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -21,13 +22,13 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import gone_at, say_down
+from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.metadata import paths
@@ -42,7 +43,6 @@ UNTIL_THEN = (
     "another broker leads once its session is over; until then nobody decides what moves or splits"
 )
 MEMBERS_MAX = 1_000
-CHANGES_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
 _broker = click.argument("broker", required=False)
 
@@ -160,16 +160,24 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
 
 
 def _cordons_at(admin: AdminClient, at_ms: int) -> dict[str, str]:
-    """Broker → its cordon at a moment, as far as somebody ordered it and that is recorded."""
-    cordons = dict[str, str]()
-    events = events_of(admin, (AuditedChange.kind,), until_ms=at_ms, limit=CHANGES_MAX).events
-    for event in reversed(events):
-        change = event.record_as(AuditedChange)
-        if (change.path or "").startswith(f"{paths.CORDONS}/"):
-            broker = paths.decode(paths.last(change.path or ""))
-            by = f"cordoned since {clock(event.ts)} by {change.role or change.address}"
-            cordons[broker] = "" if change.after is None else by
-    return cordons
+    """Broker → its cordon at a moment, as far as that is recorded."""
+    present = dict[str, dict[str, Any]]()
+    with contextlib.suppress(OperationalError):  # without a leader
+        present = {
+            it.broker: {"sinceMs": it.since, "by": it.by, "drain": it.state != "cordoned"}
+            for it in admin.get(f"{OWN}/cordons", list[CordonShown])
+        }
+    try:
+        then = documents_then(admin, paths.CORDONS, present, at_ms)
+    except OperationalError:  # of a daemon
+        return {}
+    return {broker: _cordon_then(it) for broker, it in then.documents.items()}
+
+
+def _cordon_then(cordon: DocumentThen) -> str:
+    since, by = cordon.fields.get("sinceMs"), cordon.fields.get("by")
+    text = f"{clock(since)} by {by}" if since and by else cordon.changed
+    return f"cordoned since {text}" + (", to be drained" if cordon.fields.get("drain") else "")
 
 
 def _led(events: Sequence[ArchivedEvent]) -> MemberChange | None:

@@ -15,6 +15,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.past_wishes import documents_then
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text
 from loadmanager.cli.admin.times import (
     Duration,
@@ -29,6 +30,7 @@ from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bu
 from loadmanager.engine.history.records import Decision, recorded_move
 from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.cluster import BundlesShown
 from loadmanager.leader.documents.decisions import BundleStory
 from loadmanager.leader.documents.moves import (
@@ -242,9 +244,15 @@ def pin_text(admin: AdminClient, bundle: str) -> str:
     return f"; pinned to {pin.broker} until {clock(pin.until)}{about}"
 
 
-def bundles_pins(admin: AdminClient) -> Output:
-    """List the pinned bundles: where the balancer leaves each, and where it is now."""
+@at_option
+def bundles_pins(admin: AdminClient, at: int | None) -> Output:
+    """List the pinned bundles: where the balancer leaves each, and where it is now.
+
+    With --at, those that were pinned then, each with its last change before.
+    """
     pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
+    if at is not None:
+        return _pins_at(admin, pins, at)
     owners = dict[str, str | None]()
     if pins:
         with contextlib.suppress(OperationalError):
@@ -256,6 +264,27 @@ def bundles_pins(admin: AdminClient) -> Output:
     ]
     headers = ("bundle", "broker", "now at", "until", "note", "by")
     return listed(raw, headers, rows, "no bundle is pinned")
+
+
+def _pins_at(admin: AdminClient, pins: dict[str, PinShown], at_ms: int) -> Output:
+    present = {
+        bundle: {"broker": pin.broker, "untilMs": pin.until, "note": pin.note, "by": pin.by}
+        for bundle, pin in pins.items()
+    }
+    then = documents_then(admin, paths.PINS, present, at_ms)
+    data = [
+        {"bundle": bundle, **it.fields, "changed": it.changed}
+        for bundle, it in then.documents.items()
+        if it.fields.get("untilMs", 0) > at_ms  # else it was over
+    ]
+    fields = ("bundle", "broker", "untilMs", "note", "by", "changed")
+    rows = [
+        [clock(it[name]) if name == "untilMs" else it.get(name, "") for name in fields]
+        for it in data
+    ]
+    headers = ("bundle", "broker", "until", "note", "by", "changed")
+    shown = table(headers, rows) if rows else "no bundle was pinned, as far as it is recorded"
+    return Output(data, (shown, *incomplete(then.notes)), missing=then.missing)
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")

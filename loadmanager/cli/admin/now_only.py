@@ -18,7 +18,6 @@ NOW_ONLY = {
     "tenants list": DOCUMENTS,
     "namespaces bundles": "`admin bundles list NAMESPACE --at TIME` has the bundles of then",
     "namespaces policies": DOCUMENTS,
-    "bundles pins": DOCUMENTS,
     "topics list": "`admin topics busiest --at TIME` has the topics with traffic",
     "topics partitions": DOCUMENTS,
     "topics stats": "`admin topics busiest --at TIME` has the traffic of topics; " + CLIENTS,

@@ -139,6 +139,9 @@ def _named_by_path(path: str) -> Iterator[str]:
         if path.startswith(f"{root}/"):
             parts = path.removeprefix(f"{root}/").split("/")
             yield from (parts[0], "/".join(parts[:2]))
+    for root in (paths.PINS, paths.CORDONS):
+        if path.startswith(f"{root}/"):
+            yield root
     if path.startswith(f"{paths.PINS}/"):
         yield from _with_namespace(paths.decode(paths.last(path)))
     if path.startswith(f"{paths.CORDONS}/"):

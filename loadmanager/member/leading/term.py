@@ -316,7 +316,8 @@ def _operations(
 ) -> Operations:
     base = leads.base
     goals = TermGoals(checks=term.checks, load_manager=load_manager, moves=moves)
-    draining = Draining(goals=goals, leads=leads.leads)
+    own_changes = OwnChanges(base.broker_id, base.clock, leads.history)
+    draining = Draining(goals=goals, leads=leads.leads, own_changes=own_changes)
     merging = Merging(
         moves=moves,
         peers=base.peers,
