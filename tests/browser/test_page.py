@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from broker.admin.serving import serving
+from broker.admin.serving import ORDERS, serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
 from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
 from broker.admin.test_findings_shown import flap
@@ -31,6 +31,7 @@ from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad
 from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.leader.findings import TermFindings
@@ -469,6 +470,30 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
         await page.wait_text("was refused by", "#throttled")
         await page.wait_text("no such topic (TopicNotFound, 3 times)", "#throttled")
         assert not page.errors
+
+
+async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(tmp_path: Path) -> None:
+    """Their record comes once all are back, or ten minutes later; the line does not wait for it."""
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        losing, lost = served.brokers[1], served.broker_id(1)
+        topic = TopicName("persistent", ORDERS, "some")
+        await losing.serve(topic)
+        client = await served.cluster.connect(await losing.listen())
+        await client.produce(topic)
+        await losing.measure()
+        reports = served.brokers[0].use.brokers.reports
+        await until(
+            lambda: any(it.producer_count for it in reports[lost].last_stats.values()), within_s=60
+        )
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text("Brokers", ".summary")
+        await served.servers[1].stop()
+        losing.store.suspend()
+        losing.store.expire()
+        wanted = "1 broker lost, 1 client interrupted"
+        await page.wait_text(wanted, "#moves")
+        assert "1 of them not seen to be back" in await page.text("#moves")
 
 
 async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:

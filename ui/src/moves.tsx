@@ -5,8 +5,9 @@ import { useNames } from "./decisions";
 import { clock, duration, plural } from "./format";
 import type { Move } from "../generated/openapi";
 import { Goals } from "./goals";
+import { withWaiting } from "./past";
 import type { Today } from "./past";
-import { goals, moves, panel, todays } from "./state";
+import { cluster, goals, moves, panel, todays } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Section } from "./section";
@@ -89,8 +90,12 @@ export function Moves(): JSX.Element {
   const then = use(when);
   const list = queue?.moves ?? [];
   const figures = pauses(list);
-  const [today] = useRecorded(todays, list.find(({ endedAt }) => endedAt)?.id ?? "", !then);
-  const interrupted = today && today.moves + today.failed + today.lost > 0 ? todayText(today) : "";
+  const absent = use(cluster)?.absent ?? [];
+  const losses = absent.map(({ broker, leftAt }) => `${broker} ${leftAt}`);
+  const ended = list.find(({ endedAt }) => endedAt)?.id ?? "";
+  const [today] = useRecorded(todays, [ended, ...losses].join(), !then);
+  const interrupted =
+    today && today.moves + today.failed + today.lost > 0 ? todayText(withWaiting(today, absent)) : "";
   const about = queue
     ? [
         queue.running ? plural(queue.running, "move") + " under way" : "",

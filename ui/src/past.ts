@@ -449,6 +449,7 @@ export interface Today {
   sumMs: number;
   failed: number;
   unheardMs: number;
+  counted: [string, number][]; // lost brokers whose clients are among these, and when that was recorded
 }
 
 const EVENTS_MAX = 1_000;
@@ -463,7 +464,18 @@ export async function askToday(): Promise<Today> {
   const full = parts.filter((part) => part.events.length >= EVENTS_MAX);
   const allSince = Math.max(midnight, ...full.map((part) => Math.min(...part.events.map(({ ts }) => ts))));
   const since = Math.max(allSince, begins.length ? Math.min(...begins) : allSince);
-  const today = { since, moves: 0, lost: 0, clients: 0, back: 0, longestMs: 0, sumMs: 0, failed: 0, unheardMs: 0 };
+  const today: Today = {
+    since,
+    moves: 0,
+    lost: 0,
+    clients: 0,
+    back: 0,
+    longestMs: 0,
+    sumMs: 0,
+    failed: 0,
+    unheardMs: 0,
+    counted: [],
+  };
   for (const { kind, ts, record } of parts.flatMap((part) => part.events)) {
     if (ts < allSince) continue;
     const isMember = kind === "member";
@@ -471,6 +483,7 @@ export async function askToday(): Promise<Today> {
     today.failed += Number(!isMember && text(record, "state") === "failed");
     today.lost += Number(isMember && text(record, "event") === "left" && text(record, "how") === "lost");
     if (isMember && text(record, "event") !== "clients") continue;
+    if (isMember) today.counted.push([text(record, "of"), ts]);
     const longest = figure(record, "clientsWaitedMs") ?? 0;
     const back = figure(record, "clientsBack") ?? 0;
     const clients = figure(record, isMember ? "clients" : "clientsClosed");
@@ -482,6 +495,23 @@ export async function askToday(): Promise<Today> {
     today.sumMs += back * (figure(record, "clientsWaitedMeanMs") ?? longest);
   }
   return today;
+}
+
+// With the clients of lost brokers that are still waited for: they are recorded once all are back, or
+// ten minutes later. As `uncounted_losses` of the command line.
+export function withWaiting(today: Today, absent: AbsentBroker[]): Today {
+  const all = { ...today };
+  for (const each of absent) {
+    if (each.how !== "lost" || each.leftAt < today.since || typeof each.clients !== "number") continue;
+    if (today.counted.some(([of, ts]) => of === each.broker && ts >= each.leftAt)) continue;
+    const longest = each.clientsWaitedMs ?? 0;
+    all.clients += each.clients;
+    all.back += each.clientsBack;
+    all.longestMs = Math.max(all.longestMs, longest);
+    all.sumMs += each.clientsBack * (each.clientsWaitedMeanMs ?? longest);
+    all.unheardMs = Math.max(all.unheardMs, each.unheardMs ?? 0);
+  }
+  return all;
 }
 
 // When brokers could not prove their sessions since then, a line for each event, in the words of
