@@ -30,7 +30,8 @@ NOW_ONLY = {
     "what-if": "it goes by a time; --since and --until bound it",
     "plans list": "plans live as long as the leader's term",
     "plans show": "plans live as long as the leader's term",
-    "goals list": DOCUMENTS,
+    "goals list": "what has come of a goal is not recorded; `admin audit --until TIME` tells who "
+    "ordered one, and `admin decisions --at TIME` which moves were made",
     "goals show": "it tells a goal from its beginning",
     "clusters list": "a daemon knows its clusters as they are now",
     "watch": "it shows what happens from now on; `admin decisions --since TIME` has what was",
