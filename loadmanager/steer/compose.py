@@ -55,7 +55,7 @@ from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.pulsar.way import AdminWay
 from loadmanager.steer.recording import history_of
-from loadmanager.steer.rivals import id_in
+from loadmanager.steer.rivals import id_in, id_of_lock
 from loadmanager.steer.settings import ACT, ADVISE, APPROVE, OBSERVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.steady import Steady
@@ -185,6 +185,7 @@ class ClusterDaemon:
             history_of(self.name, self.options.data_dir, self.clock) as history,
         ):
             steps, producing = Steps(), self.options.producing
+            store = None if self.settings.store is None else self.settings.store.url
             async with Scope(self.name) as scope:
                 reader = reader_of(client, self.settings, scope, steps)
                 if history is not None:
@@ -202,8 +203,9 @@ class ClusterDaemon:
                     clock=self.clock,
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
                     history=history,
-                    marks=AdminMarks(client) if self.settings.store is None else None,
-                    daemon_id=id_in(self.folder),
+                    marks=AdminMarks(client),
+                    daemon_id=id_in(self.folder) if store is None else id_of_lock(store, self.name),
+                    has_lock=store is not None,
                     canary=CanaryOutside(producing, AdminWay(client)) if producing else None,
                     tell=hooks.tell if hooks else None,
                 )
@@ -302,11 +304,13 @@ class ClusterDaemon:
     async def _hand_back(self, client: PulsarClient, work: FleetWork) -> None:
         """Let Pulsar balance itself again, unless a daemon waits for that."""
         fleet = self.settings.fleet
-        if self.settings.store is not None or fleet.mode not in (APPROVE, ACT):
+        if fleet.mode not in (APPROVE, ACT):
             return
         client.learn(sorted(work.picture.answering))  # the others may take their time
-        await work.watching.read_settings()
-        restore = fleet.restore_pulsar and fleet.mode == ACT
         if work.hold.rivals is not None:
             await work.hold.rivals.leave()
+        if self.settings.store is not None:
+            return
+        await work.watching.read_settings()
+        restore = fleet.restore_pulsar and fleet.mode == ACT
         await hand_back(client, self.name, work.picture.switched_off(), restore=restore)

@@ -172,6 +172,7 @@ class _Built:
         return Rivals(
             marks=marks,
             me=self.outside.daemon_id,
+            locked=self.outside.has_lock,
             clock=self.outside.clock,
             settings=self.settings,
         )

@@ -46,6 +46,8 @@ class FleetOutside:
     marks: Marks | None = None
     """Where the daemons of a cluster notice each other; None: they do not."""
     daemon_id: str = ""
+    has_lock: bool = False
+    """Whether daemons take turns by a lock; they have one `daemon_id` then."""
     canary: CanaryOutside | None = None
     """None: there is no canary, whatever the settings say."""
     tell: Callable[[str, str], None] | None = None

@@ -1,14 +1,16 @@
 """Notices other daemons that steer the same cluster: while there are two, none moves anything.
 
-Daemons with a lock in a metadata store take turns, and those of one folder lock it. Others know
+Daemons with one lock in a metadata store take turns, and those of one folder lock it. Others know
 nothing of each other. So each that may move something leaves a mark with the cluster, and changes
-it with every reading. A mark of another one that is new, or changes, is that of a daemon that
-lives. A daemon moves nothing before its second look, nor once its looks have failed for a while:
-in that time another one sees a mark that stands still for a live one's, too.
+it with every reading; those that take turns have one mark. A mark of another one that is new, or
+changes, is that of a daemon that lives. A daemon without a lock moves nothing before its second
+look, nor once its looks have failed for a while: in that time another one sees a mark that stands
+still for a live one's, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
@@ -53,6 +55,11 @@ def id_in(folder: Path) -> str:
     return made
 
 
+def id_of_lock(url: str, cluster: str) -> str:
+    """The id of all daemons that take turns by the lock of this name in this metadata store."""
+    return hashlib.sha256(f"{url} {cluster}".encode()).hexdigest()[: 2 * ID_BYTES]
+
+
 @dataclass(slots=True, kw_only=True)
 class Rivals:
     """The other daemons of a cluster."""
@@ -60,6 +67,8 @@ class Rivals:
     marks: Marks
     me: str
     """The id of this daemon."""
+    locked: bool = False
+    """Whether it has a lock: then it may move something where marks cannot be read."""
     clock: Clock
     settings: Live[FleetSettings]
     _values: dict[str, str] = field(default_factory=dict)
@@ -132,8 +141,10 @@ class Rivals:
                 "SecondDaemon",
                 f"{len(living)} more daemons steer this cluster, or did a moment ago ({names}; "
                 f"this one is {self.me}): stop all but one, or give them one lock "
-                "(metadataStoreUrl)",
+                "(metadataStoreUrl, under one name)",
             )
+        if self.locked and (self._looks or self._problem):
+            return None
         if self._looks > 1 and now_s - self._looked_s <= FRESH_LOOKS * interval_s:
             return None
         text = "other daemons on this cluster are looked for: this takes two readings"

@@ -148,6 +148,47 @@ async def test_while_marks_cannot_be_read_nothing_moves(
     assert capsys.readouterr().out.count("another daemon on this cluster would not be noticed") == 1
 
 
+@pytest.mark.parametrize("locks", [("zk:a:2181", ""), ("zk:a:2181", "zk:b:2181")])
+async def test_a_lock_that_another_does_not_have_helps_nobody(
+    tmp_path: Path, locks: tuple[str, str]
+) -> None:
+    """Neither the daemon with a lock moves anything, nor the one without, or with another."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        async with (
+            beside(pulsar, tmp_path / "one", ACT, marks=True, lock=locks[0]) as one,
+            beside(pulsar, tmp_path / "two", ACT, marks=True, lock=locks[1]) as other,
+        ):
+            await read(one, other, one, other)
+            for daemon in (one, other):
+                assert "SecondDaemon" in (daemon.work.hold.refusal(Author.CYCLE) or "")
+                await daemon.work.shed()
+                await daemon.work.moves.idle()
+    assert pulsar.moved == []
+
+
+async def test_those_that_take_turns_do_not_stop_each_other(tmp_path: Path) -> None:
+    """Whoever has the lock after one that was killed moves at once, also where it may not read and
+    change marks.
+    """
+    lock = "zk:a:2181/of"
+    async with a_pulsar(3) as pulsar:
+        pulsar.switch_off()
+        async with beside(pulsar, tmp_path / "one", ACT, marks=True, lock=lock) as one:
+            await read(one, one)
+            assert one.work.hold.refusal(Author.CYCLE) is None
+        (mark,) = pulsar.properties
+        async with beside(pulsar, tmp_path / "two", ACT, marks=True, lock=lock) as other:
+            await read(other)
+            assert other.work.hold.refusal(Author.CYCLE) is None
+            assert list(pulsar.properties) == [mark]
+        pulsar.nonsense["/properties"] = failed
+        async with beside(pulsar, tmp_path / "three", ACT, marks=True, lock=lock) as third:
+            await read(third)
+            assert third.work.hold.refusal(Author.CYCLE) is None
+
+
 def test_an_id_is_made_once(tmp_path: Path) -> None:
     """And again, if the file is damaged."""
     first = id_in(tmp_path)

@@ -28,7 +28,7 @@ from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.pulsar.reader import AdminReader
 from loadmanager.steer.pulsar.way import AdminWay
-from loadmanager.steer.rivals import id_in
+from loadmanager.steer.rivals import id_in, id_of_lock
 from loadmanager.steer.work import FleetWork
 
 ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
@@ -132,12 +132,13 @@ async def beside(
     epoch: int = 1,
     unwritten: Unwritten | None = None,
     marks: bool = False,
+    lock: str = "",
     producing: Producing | None = None,
     notices: list[tuple[str, str]] | None = None,
 ) -> AsyncIterator[Watching]:
     """The daemon's parts beside a fake cluster. What they did not finish is left undone. With
-    `marks` they look for other daemons. `producing`: opens the canary's producers; `notices`: where
-    what people are told is kept.
+    `marks` they look for other daemons, `lock` names the one that they have. `producing`: opens the
+    canary's producers; `notices`: where what people are told is kept.
     """
     given = {**MANY_MOVES, "pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
     known = conf.parse("test", given)
@@ -155,7 +156,8 @@ async def beside(
             rng=random.Random(1),
             history=history,
             marks=AdminMarks(client) if marks else None,
-            daemon_id=id_in(folder),
+            daemon_id=id_of_lock(lock, "test") if lock else id_in(folder),
+            has_lock=bool(lock),
             canary=producing and CanaryOutside(producing, AdminWay(client)),
             tell=None if notices is None else lambda *notice: notices.append(notice),
         )
