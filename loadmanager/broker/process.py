@@ -197,6 +197,8 @@ class _Broker:
                     "settings are ignored; loadmanager config check FILE lists them",
                     keys=unknown_text(self._settings.unknown),
                 )
+            for key, why in self._settings.changed_without_effect().items():
+                log.warning("a setting has no effect", key=key, why=why)
             for key, path in read_by_others(self._settings):
                 log.warning(
                     "every user of this machine can read a secret: chmod o-r",

@@ -233,6 +233,15 @@ class Settings:
             if keys[name].key.doc.startswith(NO_EFFECT)
         }
 
+    def changed_without_effect(self) -> dict[str, str]:
+        """Those of `without_effect` that are not what they are by default."""
+        defaults, values = self.keys.load().runtime(), self.runtime()
+        return {
+            name: reason
+            for name, reason in self.without_effect().items()
+            if values.get(name) != defaults.get(name)
+        }
+
     def given_shown(self) -> dict[str, str]:
         """The given settings in order of name; secrets as `HIDDEN`."""
         shown = self.runtime()

@@ -26,6 +26,7 @@ from loadmanager.engine.strategies.budget import quiet_spans
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
+from loadmanager.kit.conf import NO_EFFECT
 from loadmanager.kit.errors import BadInputError, ConfigError
 from loadmanager.kit.names import SYSTEM_NAMESPACE, NamespaceName, is_system_namespace
 from loadmanager.kit.security.settings import TokenSettings
@@ -249,6 +250,8 @@ def _without_effect(key: str, stored: bool) -> str | None:
             return "it does nothing here"
         near = ACTING_KEYS.nearest(key)
         return "there is no such key" + (f"; did you mean {near}?" if near else "")
+    if declared.key.doc.startswith(NO_EFFECT):
+        return f"it does nothing here: {declared.key.doc.removeprefix(NO_EFFECT)}"
     if declared.leaf is SplitSettings and declared.field in PULSAR_DECIDES:
         return "it does nothing here: Pulsar chooses where it splits a bundle"
     if declared.leaf is ZooKeeperSettings and declared.field != "session_expired_policy":

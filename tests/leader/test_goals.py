@@ -181,8 +181,12 @@ async def test_a_newcomer_is_filled_and_a_broker_emptied() -> None:
         assert "b2:8080" not in scene.led.wishes.cordons
         await scene.goals.approve(emptied.id)
         assert scene.led.wishes.cordons["b2:8080"].note == f"emptied by goal {emptied.id}"
-        assert (await scene.run(emptied.id)).ended == REACHED
+        ended = await scene.run(emptied.id)
+        assert ended.ended == REACHED
         assert scene.owned(2) == []
+        promised = emptied.promise.curve[-1].farthest
+        assert promised > 0.1
+        assert ended.progress.farthest == pytest.approx(promised, abs=0.02)
 
 
 GRACE_MINUTES = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from loadmanager.broker.messaging.settings import StorageSettings
-from loadmanager.broker.settings import KEYS, problems
+from loadmanager.broker.settings import problems
 from loadmanager.broker.settings.secrets import read_by_others
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.cli.doctor.findings import Diagnosis, problem, warning
@@ -82,11 +82,10 @@ def _given(settings: Settings) -> Iterator[Diagnosis]:
         if not key.of_others:
             advice = f"did you mean {key.nearest}?" if key.nearest else "remove it"
             yield warning(PART, key.name, "there is no such key; it does nothing", advice)
-    defaults, values = KEYS.load().runtime(), settings.runtime()
-    for name, reason in settings.without_effect().items():
-        if values.get(name) != defaults.get(name):
-            text = f"{values.get(name)} has no effect: {reason}"
-            yield warning(PART, name, text, "remove it, so that nobody relies on it")
+    values = settings.runtime()
+    for name, reason in settings.changed_without_effect().items():
+        text = f"{values.get(name)} has no effect: {reason}"
+        yield warning(PART, name, text, "remove it, so that nobody relies on it")
 
 
 def _plug_ins(settings: Settings) -> Iterator[Diagnosis]:

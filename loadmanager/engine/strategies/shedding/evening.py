@@ -151,6 +151,7 @@ class ModelledBrokers:
         self._takes_below = np.full(len(self.names), np.inf)
         """The usage from which on a broker takes no bundle that has load."""
         self._share_out(emptied)
+        self._emptied = emptied
         by_traffic = (model.per_byte * carried).max(axis=0)
         self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
         """The usage of a bundle of average size at a broker of average size."""
@@ -310,9 +311,11 @@ class ModelledBrokers:
     @property
     def farthest(self) -> float:
         """How far the usage of the broker that is farthest from the mean of all that take bundles
-        is from it.
+        is from it; one that is to be emptied does not count.
         """
         takes = ~self._closed
+        if self._emptied is not None:
+            takes[self._row_of[self._emptied]] = False
         if not takes.any():
             return 0.0
         usage, size = self.usage[takes], self.size[takes]
