@@ -237,6 +237,7 @@ def test_wrong_settings_end_with_status_2(
 pulsar=http://127.0.0.1:1
 mode=dance
 brokerServicePort=6650
+loadManagerBalancedMovePrice=0.001
 loadBalancerLoadSheddingStrategi=AvgShedder
 """)
     assert cli.main(["fleet", "--config", str(path)]) == 2
@@ -244,4 +245,5 @@ loadBalancerLoadSheddingStrategi=AvgShedder
     assert "cluster east" in text
     assert "mode = 'dance': one of observe, advise, approve, act is allowed" in text
     assert "brokerServicePort: it does nothing here" in text
+    assert "it does nothing here: loadManagerBalancedDifferencePercent replaced it" in text
     assert "did you mean loadBalancerLoadSheddingStrategy?" in text
