@@ -23,7 +23,7 @@ from typing import Any
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.budget import quiet_spans
-from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
 from loadmanager.kit.conf import NO_EFFECT
@@ -46,7 +46,7 @@ LEAVES: tuple[type, ...] = (PulsarSettings, FleetSettings, FleetApiSettings, Tok
 ACTING: tuple[type, ...] = (StrategySettings, MoveSettings, SplitSettings)
 """Leaves of broker.conf whose keys decide about moves; those of single strategies are added."""
 ACTING_KEYS = Keys(
-    (*ACTING, ZooKeeperSettings),
+    (*ACTING, ZooKeeperSettings, OtherManagerSettings),
     key_names.PULSAR | key_names.OURS,
     plugins.own_settings,
     with_own,
