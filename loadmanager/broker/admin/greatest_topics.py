@@ -1,9 +1,9 @@
-"""The topics with the greatest backlogs, and those with most traffic: load reports have neither."""
+"""The greatest backlogs, and the topics with most traffic: load reports have neither."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from aiohttp import web
@@ -21,8 +21,8 @@ from loadmanager.member.ports.hosting import TopicTraffic
 T = TypeVar("T")
 
 BACKLOGS, BUSIEST = "/loadmanager/v1/backlogs", "/loadmanager/v1/busiest-topics"
-TOPICS_MAX = 200
-"""A broker tells so many topics."""
+SHOWN_MAX = 200
+"""A broker tells so many."""
 LOOKED_AT_ONCE = 1_000
 """Topics that are looked at before clients have their turn."""
 
@@ -39,8 +39,8 @@ class GreatestTopicRoutes:
 
     @operation(answer=BacklogsShown, query=(LOCAL,))
     async def backlogs(self, request: web.Request) -> web.Response:
-        """The topics with the most messages that wait for their subscriptions, at most 200 of each
-        broker.
+        """The subscriptions that are furthest behind, by messages to acknowledge, at most 200 of
+        each broker. Several may be of one topic; rates and consumers are those of the topic.
 
         Of more than 200 brokers, 200 are asked, others each time.
         """
@@ -80,23 +80,24 @@ class GreatestTopicRoutes:
         )
 
     async def _own(self) -> list[Backlog]:
-        return await self._greatest(_waiting, lambda it: (-it.messages, it.topic))
+        return await self._greatest(_waiting, _furthest)
 
     async def _greatest(
         self,
-        figures: Callable[[str, str, TopicTraffic], T | None],
-        order: Callable[[T], tuple[float, str]],
+        figures: Callable[[str, str, TopicTraffic], Iterable[T]],
+        order: Callable[[T], tuple[float, *tuple[str, ...]]],
     ) -> list[T]:
-        """The first topics in this order, as they were at the end of the last period over which
-        traffic is averaged; `figures`: of a topic, its bundle and its traffic, None to pass over.
+        """The first of these in this order, as they were at the end of the last period over which
+        traffic is averaged; `figures`: of a topic, its bundle and its traffic.
         """
         greatest, looked_at = list[T](), 0
         for bundle in self._use.ownership.owned():
             topics = self._use.hosting.topics(bundle)
-            all_of = (figures(name, bundle, traffic) for name, traffic in topics.items())
-            more = [each for each in all_of if each is not None]
-            greatest = heapq.nsmallest(TOPICS_MAX, [*greatest, *more], key=order)
-            looked_at += len(topics)
+            more = [
+                each for name, traffic in topics.items() for each in figures(name, bundle, traffic)
+            ]
+            greatest = heapq.nsmallest(SHOWN_MAX, [*greatest, *more], key=order)
+            looked_at += max(len(topics), len(more))
             if looked_at >= LOOKED_AT_ONCE:
                 looked_at = 0
                 await sleep(0)
@@ -108,24 +109,27 @@ def _of_itself(answers: Mapping[str, Mapping[str, list[T]]]) -> dict[str, list[T
     return {broker: those[broker] for broker, those in answers.items() if broker in those}
 
 
-def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Backlog | None:
-    if not traffic.backlog_messages:
-        return None
-    return Backlog(
-        topic=topic,
-        bundle=bundle,
-        messages=traffic.backlog_messages,
-        rate_in=traffic.msg_rate_in,
-        rate_out=traffic.msg_rate_out,
-        consumers=traffic.consumers,
-        subscription=traffic.furthest_behind,
-    )
+def _furthest(backlog: Backlog) -> tuple[float, str, str]:
+    return -backlog.messages, backlog.topic, backlog.subscription
 
 
-def _busy(topic: str, bundle: str, traffic: TopicTraffic) -> BusyTopic | None:
+def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Iterator[Backlog]:
+    for subscription, messages in traffic.backlogs:
+        yield Backlog(
+            topic=topic,
+            subscription=subscription,
+            bundle=bundle,
+            messages=messages,
+            rate_in=traffic.msg_rate_in,
+            rate_out=traffic.msg_rate_out,
+            consumers=traffic.consumers,
+        )
+
+
+def _busy(topic: str, bundle: str, traffic: TopicTraffic) -> Iterator[BusyTopic]:
     if traffic.msg_throughput_in + traffic.msg_throughput_out <= 0:
-        return None
-    return BusyTopic(
+        return
+    yield BusyTopic(
         topic=topic,
         bundle=bundle,
         rate_in=traffic.msg_rate_in,

@@ -181,7 +181,11 @@ class HostedTopic:
         ]
         self._counted = counted
         self.figures.measure(core, tuple(rates), elapsed_s)
-        backlogs = {name: it.backlog_messages for name, it in core.subscriptions.items()}
+        backlogs = tuple(
+            (name, messages)
+            for name, subscription in core.subscriptions.items()
+            if (messages := subscription.backlog_messages)
+        )
         self.traffic = TopicTraffic(
             msg_rate_in=rates[0],
             msg_rate_out=rates[1],
@@ -189,8 +193,8 @@ class HostedTopic:
             msg_throughput_out=rates[3],
             producers=len(self.producers),
             consumers=len(self.attached),
-            backlog_messages=sum(backlogs.values()),
-            furthest_behind=max(backlogs, key=lambda name: (backlogs[name], name), default=None),
+            backlog_messages=sum(messages for _, messages in backlogs),
+            backlogs=backlogs,
             publish_limited_times=self.limits.held_times,
             subscriptions=len(core.subscriptions),
             stored_bytes=core.log.bytes,

@@ -131,7 +131,7 @@ def topics_unload(admin: AdminClient, topic: str) -> Output:
 
 @group.command("backlogs")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
+    "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N lines"
 )
 @click.option(
     "--least",
@@ -142,10 +142,10 @@ def topics_unload(admin: AdminClient, topic: str) -> Output:
 )
 @at_option
 def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) -> Output:
-    """Show the topics with the most messages that a subscription has not acknowledged, of all
-    brokers. SUBSCRIPTION is the one that most of them wait for; `topics stats` has all. Brokers
-    whose topics are not counted are named, with status 1. With --at, what was recorded of then, as
-    averages of minutes, and of topics, not of subscriptions.
+    """Show the subscriptions with the most messages that they have not acknowledged, of all
+    brokers. MESSAGES are those of one subscription; `topics stats` counts entries, of which a batch
+    is one. Brokers whose topics are not counted are named, with status 1. With --at, what was
+    recorded of then, as averages of minutes, and of topics: the sum of their subscriptions.
     """
     if at is not None:
         return _topics_at(admin, at, limit, lambda topic: _backlog_of(topic, least))
@@ -156,7 +156,7 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) 
         for each in those
         if each.messages >= least
     ]
-    greatest.sort(key=lambda item: (-item[1].messages, item[1].topic))
+    greatest.sort(key=lambda item: (-item[1].messages, item[1].topic, item[1].subscription))
     rows = [
         (
             *(each.topic, each.subscription, each.messages),

@@ -1,8 +1,8 @@
-"""Topics whose backlog grows: what comes in is not taken."""
+"""Subscriptions whose backlog grows: what comes in is not taken."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,27 +16,32 @@ BACKLOG_MIN = 1_000
 GROWING_MS = 600_000
 LOOKS_MIN = 6
 """So many looks, at least, tell whether something grows."""
-TOPICS_MAX = 5_000
+SUBSCRIPTIONS_MAX = 5_000
 
 
 class Backlog(Shape):
-    """A topic with messages that a subscription has not acknowledged."""
+    """A subscription with messages that it has not acknowledged."""
 
     topic: str
+    subscription: str
     bundle: str
     messages: int
-    """Of all its subscriptions together."""
+    """Those of this subscription."""
     rate_in: float
+    """Messages/s of the topic."""
     rate_out: float
-    """Messages/s."""
+    """Messages/s of the topic, to all its subscriptions."""
     consumers: int
-    subscription: str | None = None
-    """The one that most of these messages wait for; null: of an earlier version."""
+    """Of all subscriptions of the topic."""
+
+
+_Key = tuple[str, str]
+"""Topic, subscription."""
 
 
 @dataclass(slots=True)
 class _Looks:
-    """What was seen of a topic in the last ten minutes."""
+    """What was seen of a subscription in the last ten minutes."""
 
     last: Backlog
     messages: deque[tuple[int, int]] = field(default_factory=deque)
@@ -74,10 +79,10 @@ class _Looks:
 class BacklogFindings:
     """Looks at the greatest backlogs of each broker, once a minute or so."""
 
-    _looks: dict[str, _Looks] = field(default_factory=dict)
-    """Topic → what was seen of it, at whichever broker it was."""
-    _since_ms: dict[str, int] = field(default_factory=dict)
-    """Topic whose backlog grows → since when."""
+    _looks: dict[_Key, _Looks] = field(default_factory=dict)
+    """What was seen of it, at whichever broker it was."""
+    _since_ms: dict[_Key, int] = field(default_factory=dict)
+    """Those whose backlog grows → since when."""
 
     def step(self, backlogs: Mapping[str, Sequence[Backlog]], now_ms: int) -> list[FindingShown]:
         """Each broker that answered, with its greatest backlogs."""
@@ -85,34 +90,47 @@ class BacklogFindings:
             for backlog in backlogs[broker]:
                 if backlog.messages < BACKLOG_MIN:
                     continue
-                looks = self._looks.get(backlog.topic)
+                key = backlog.topic, backlog.subscription
+                looks = self._looks.get(key)
                 if looks is None:
-                    if len(self._looks) >= TOPICS_MAX:
+                    if len(self._looks) >= SUBSCRIPTIONS_MAX:
                         continue
-                    looks = self._looks[backlog.topic] = _Looks(backlog)
+                    looks = self._looks[key] = _Looks(backlog)
                 looks.add(backlog, now_ms)
         for looks in self._looks.values():
             looks.forget(now_ms)
-        self._looks = {topic: looks for topic, looks in self._looks.items() if looks.messages}
-        growing = {topic: looks for topic, looks in self._looks.items() if looks.grows()}
+        self._looks = {key: looks for key, looks in self._looks.items() if looks.messages}
+        growing = {key: looks for key, looks in self._looks.items() if looks.grows()}
         self._since_ms = {
-            topic: self._since_ms.get(topic, looks.messages[0][0])
-            for topic, looks in growing.items()
+            key: self._since_ms.get(key, looks.messages[0][0]) for key, looks in growing.items()
         }
-        return bounded(_finding(looks, self._since_ms[topic]) for topic, looks in growing.items())
+        by_topic = defaultdict[str, list[_Looks]](list)
+        since_ms = dict[str, int]()
+        for (topic, _), looks in growing.items():
+            by_topic[topic].append(looks)
+            began_ms = self._since_ms[topic, looks.last.subscription]
+            since_ms[topic] = min(since_ms.get(topic, began_ms), began_ms)
+        return bounded(_finding(those, since_ms[topic]) for topic, those in by_topic.items())
 
 
-def _finding(looks: _Looks, since_ms: int) -> FindingShown:
+def _finding(growing: Sequence[_Looks], since_ms: int) -> FindingShown:
+    """About a topic, of which these subscriptions' backlogs grow; it names the one that grew most,
+    since a sum over subscriptions would grow by more than comes in.
+    """
+    looks = min(growing, key=lambda it: (-it.grown, it.last.subscription))
     backlog, minutes = looks.last, looks.lasted_ms / MINUTE_MS
-    nobody = "" if backlog.consumers else " No consumer is connected."
+    others = len(growing) - 1
+    grow = "subscription of the topic grows" if others == 1 else "subscriptions of the topic grow"
+    more = f" The backlog of {others:,} other {grow}, too." if others else ""
+    nobody = "" if backlog.consumers else " No consumer is connected to the topic."
     return FindingShown(
         kind="backlog",
         about=backlog.topic,
         since=since_ms,
-        title=words.backlog(backlog.topic, looks.grown / minutes),
-        text=f"{backlog.messages:,} messages wait for its subscriptions, {looks.grown:,} more than "
-        f"{minutes:.0f} minutes ago; {backlog.rate_in:,.1f} messages/s come in and "
-        f"{backlog.rate_out:,.1f} go out.{nobody}",
+        title=words.backlog(backlog.subscription, backlog.topic, looks.grown / minutes),
+        text=f"{backlog.messages:,} messages wait for this subscription, {looks.grown:,} more than "
+        f"{minutes:.0f} minutes ago; {backlog.rate_in:,.1f} messages/s come into the topic and "
+        f"{backlog.rate_out:,.1f} go out to all its subscriptions.{more}{nobody}",
         advice=words.CATCH_UP,
         command=command("loadmanager admin topics stats", backlog.topic),
     )

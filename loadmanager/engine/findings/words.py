@@ -86,9 +86,9 @@ def clock(broker: str, ahead_ms: float) -> str:
     return f"The clock of {broker} is {abs(ahead_ms) / 1000:.1f} s {way}"
 
 
-def backlog(topic: str, per_minute: float) -> str:
+def backlog(subscription: str, topic: str, per_minute: float) -> str:
     """A title."""
-    return f"The backlog of {topic} grows by {per_minute:,.0f} messages a minute"
+    return f"The backlog of {subscription} at {topic} grows by {per_minute:,.0f} messages a minute"
 
 
 def unserved(count: int, broker: str, how: str) -> str:

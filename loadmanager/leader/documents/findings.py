@@ -12,7 +12,7 @@ from loadmanager.kit.model import Shape
 
 
 class BacklogsShown(Shape):
-    """The greatest backlogs of topics, by broker."""
+    """The greatest backlogs of subscriptions, by broker."""
 
     brokers: dict[str, list[Backlog]] = msgspec.field(default_factory=dict)
     not_asked: int = 0

@@ -27,8 +27,9 @@ class TopicTraffic:
     producers: int = 0
     consumers: int = 0
     backlog_messages: int = 0
-    furthest_behind: str | None = None
-    """The subscription with most of `backlog_messages`."""
+    """Of all subscriptions together."""
+    backlogs: Sequence[tuple[str, int]] = ()
+    """The subscriptions with messages to acknowledge, and how many these are."""
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
     subscriptions: int = 0

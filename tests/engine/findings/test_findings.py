@@ -421,19 +421,23 @@ def test_traffic_of_an_ordinary_day(loads: dict[str, LocalBrokerData]) -> None:
 # BacklogFindings
 
 
+def _backlog(size: int, subscription: str = "billing", consumers: int = 1) -> Backlog:
+    return Backlog(
+        topic="persistent://acme/orders/in",
+        subscription=subscription,
+        bundle=BUNDLE,
+        messages=size,
+        rate_in=20.0,
+        rate_out=5.0,
+        consumers=consumers,
+    )
+
+
 def _backlogs(day: Day, sizes: Sequence[int], consumers: int = 1) -> list[FindingShown]:
     """What is found at the last of these looks."""
     findings = []
     for size in sizes:
-        backlog = Backlog(
-            topic="persistent://acme/orders/in",
-            bundle=BUNDLE,
-            messages=size,
-            rate_in=20.0,
-            rate_out=5.0,
-            consumers=consumers,
-        )
-        findings = day.look(backlogs={"b1": [backlog]})
+        findings = day.look(backlogs={"b1": [_backlog(size, consumers=consumers)]})
     return findings
 
 
@@ -446,16 +450,37 @@ def test_a_backlog_that_grows() -> None:
     (finding,) = _backlogs(day, sizes[9:10], consumers=0)
     topic = "persistent://acme/orders/in"
     assert (finding.kind, finding.about, finding.since) == ("backlog", topic, MINUTE_MS)
-    assert finding.title == f"The backlog of {topic} grows by 844 messages a minute"
+    assert finding.title == f"The backlog of billing at {topic} grows by 844 messages a minute"
     assert (
-        "8,600 messages wait for its subscriptions, 7,600 more than 9 minutes ago" in finding.text
+        "8,600 messages wait for this subscription, 7,600 more than 9 minutes ago" in finding.text
     )
-    assert finding.text.endswith(" No consumer is connected.")
+    assert finding.text.endswith(" No consumer is connected to the topic.")
     assert finding.command == f"loadmanager admin topics stats {topic}"
     (finding,) = _backlogs(day, sizes[10:])
     assert finding.since == MINUTE_MS
-    assert not finding.text.endswith("connected.")
+    assert "is connected" not in finding.text
     assert _backlogs(day, [27_000] * 11) == []
+
+
+def test_backlogs_of_two_subscriptions_of_a_topic() -> None:
+    """One finding, of the one that grows most, with its own figures and never their sum; it lasts
+    while either grows.
+    """
+    day = Day()
+    for minute in range(12):
+        slow, slower = _backlog(1_000 + 200 * minute, "audit"), _backlog(1_000 + 600 * minute)
+        findings = day.look(backlogs={"b1": [slow, slower]})
+    (finding,) = findings
+    assert finding.about == slow.topic
+    assert finding.title == f"The backlog of billing at {slow.topic} grows by 600 messages a minute"
+    assert finding.text.startswith("7,600 messages wait for this subscription, 6,000 more than 10")
+    assert "The backlog of 1 other subscription of the topic grows, too." in finding.text
+    for minute in range(12, 24):
+        slow, still = _backlog(1_000 + 200 * minute, "audit"), _backlog(7_600)
+        findings = day.look(backlogs={"b1": [slow, still]})
+    (finding,) = findings
+    assert "backlog of audit" in finding.title
+    assert "other" not in finding.text
 
 
 @pytest.mark.parametrize(
