@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.findings import words
@@ -14,6 +14,8 @@ from loadmanager.kit.units import MINUTE_MS
 BACKLOG_MIN = 1_000
 """A smaller backlog, or one that grew by less, is passed over."""
 GROWING_MS = 600_000
+UNLISTED_MS = 150_000
+"""Two looks, and half of one."""
 LOOKS_MIN = 6
 """So many looks, at least, tell whether something grows."""
 SUBSCRIPTIONS_MAX = 5_000
@@ -44,16 +46,28 @@ class _Looks:
     """What was seen of a subscription in the last ten minutes."""
 
     last: Backlog
+    broker: str
+    """The last one that listed it."""
     messages: deque[tuple[int, int]] = field(default_factory=deque)
-    """When, and how many."""
+    """When, and how many: of ten minutes, and one look more, so that looks which are late or missed
+    do not make these shorter than the time over which a backlog must grow.
+    """
 
-    def add(self, backlog: Backlog, now_ms: int) -> None:
-        self.last = backlog
+    def add(self, broker: str, backlog: Backlog, now_ms: int) -> None:
+        self.broker, self.last = broker, backlog
         self.messages.append((now_ms, backlog.messages))
-
-    def forget(self, now_ms: int) -> None:
-        while self.messages and now_ms - self.messages[0][0] > GROWING_MS:
+        while len(self.messages) > 1 and self.messages[1][0] <= now_ms - GROWING_MS:
             self.messages.popleft()
+        if self.messages[0][0] < now_ms - 2 * GROWING_MS:
+            self.messages.popleft()
+
+    def is_over(self, brokers: Container[str], now_ms: int) -> bool:
+        """Whether nothing is known of it any more: these brokers answered, and none lists it. One
+        that is moved is not listed for a look or two; one whose broker is not asked, or too slow to
+        answer, has not ended for that.
+        """
+        unlisted_ms = now_ms - self.messages[-1][0]
+        return unlisted_ms > (UNLISTED_MS if self.broker in brokers else GROWING_MS)
 
     @property
     def grown(self) -> int:
@@ -88,18 +102,19 @@ class BacklogFindings:
         """Each broker that answered, with its greatest backlogs."""
         for broker in sorted(backlogs):
             for backlog in backlogs[broker]:
-                if backlog.messages < BACKLOG_MIN:
-                    continue
                 key = backlog.topic, backlog.subscription
+                if backlog.messages < BACKLOG_MIN:
+                    self._looks.pop(key, None)
+                    continue
                 looks = self._looks.get(key)
                 if looks is None:
                     if len(self._looks) >= SUBSCRIPTIONS_MAX:
                         continue
-                    looks = self._looks[key] = _Looks(backlog)
-                looks.add(backlog, now_ms)
-        for looks in self._looks.values():
-            looks.forget(now_ms)
-        self._looks = {key: looks for key, looks in self._looks.items() if looks.messages}
+                    looks = self._looks[key] = _Looks(backlog, broker)
+                looks.add(broker, backlog, now_ms)
+        self._looks = {
+            key: looks for key, looks in self._looks.items() if not looks.is_over(backlogs, now_ms)
+        }
         growing = {key: looks for key, looks in self._looks.items() if looks.grows()}
         self._since_ms = {
             key: self._since_ms.get(key, looks.messages[0][0]) for key, looks in growing.items()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadmanager.engine.findings.backlogs import Backlog
+from loadmanager.engine.findings.backlogs import Backlog, BacklogFindings
 from loadmanager.engine.findings.finding import SHOWN_MAX, FindingShown
 from loadmanager.engine.findings.held_connections import LimitedConnection
 from loadmanager.engine.findings.leaders import LeaderChange
@@ -481,6 +481,53 @@ def test_backlogs_of_two_subscriptions_of_a_topic() -> None:
     (finding,) = findings
     assert "backlog of audit" in finding.title
     assert "other" not in finding.text
+
+
+def _at_times(times_s: Sequence[float]) -> list[list[str]]:
+    """What is found at looks at these times, while a backlog grows by ten messages a second."""
+    findings = BacklogFindings()
+    looks = [
+        findings.step({"b1": [_backlog(1_000 + round(10 * at_s))]}, round(1000 * at_s))
+        for at_s in times_s
+    ]
+    return [[it.about for it in each] for each in looks]
+
+
+JITTERED = [minute * 60.0001 + 0.081 * (minute % 10 == 1) for minute in range(45)]
+
+
+@pytest.mark.parametrize(
+    "times_s",
+    [
+        JITTERED,
+        [at_s for minute, at_s in enumerate(JITTERED) if minute not in (17, 18, 19, 31)],
+        [75.01 * look for look in range(40)],
+        [100.01 * look for look in range(30)],
+    ],
+    ids=["jitter", "missed looks", "slow", "slower"],
+)
+def test_looks_that_are_late_or_missed_end_no_backlog(times_s: Sequence[float]) -> None:
+    """Once found, one that goes on growing is found at each later look."""
+    looks = _at_times(times_s)
+    first = next(number for number, about in enumerate(looks) if about)
+    assert times_s[first] <= 700
+    assert all(looks[first:])
+
+
+def test_a_backlog_that_is_not_heard_of() -> None:
+    """It lasts while its broker does not answer, for ten minutes; it is over in three looks if its
+    broker answers without it, and at once if it falls.
+    """
+    day, sizes = Day(), [1_000 * minute for minute in range(1, 14)]
+    assert _backlogs(day, sizes)
+    silent = [bool(day.look(backlogs={"b2": []})) for _ in range(12)]
+    assert silent == [True] * 10 + [False] * 2
+    day = Day()
+    assert _backlogs(day, sizes)
+    assert [bool(day.look(backlogs={"b1": []})) for _ in range(3)] == [True, True, False]
+    day = Day()
+    assert _backlogs(day, sizes)
+    assert _backlogs(day, [10]) == []
 
 
 @pytest.mark.parametrize(
