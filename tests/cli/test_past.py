@@ -655,6 +655,10 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert " 20 " in line
         _, out, _ = await shell.run("history", "till")
         assert "from 10.0.0.7:5000 as till on" in out
+        await written(served, 0, structs.replace(once, reason="its epoch is over"))
+        _, out, _ = await shell.run("find", "till", "--refused")  # each reason by itself
+        assert out.count("10.0.0.7:5000  till ") == out.count("is busy") == 2
+        assert "its epoch is over" in out
         assert "nobody was refused" in (await shell.run("find", "till-4", "--refused"))[1]
         assert (await shell.run("find"))[0] == 2
 

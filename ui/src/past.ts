@@ -567,7 +567,7 @@ export interface Refusal extends ClientLine {
   times: number;
 }
 
-const OF_REFUSAL = ["address", "roles", "what", "name", "topic", "subscription", "broker", "code"];
+const OF_REFUSAL = ["address", "roles", "what", "name", "topic", "subscription", "broker", "code", "reason"];
 const REFUSALS = 1_000;
 
 export async function askRefused(since: number): Promise<Refusal[]> {

@@ -24,6 +24,8 @@ EVERY_S = 4.0
 REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
 """So many new refusals are recorded in this time, whatever the other records are."""
 REFUSALS_MAX = 10_000
+REASONS_MAX = 8
+"""Reasons that are recorded of one refusal; what has others, too, is counted only."""
 LOOKUP = COMMAND_TYPES["lookup"]
 TEXT_MAX = 500
 """Characters that are recorded of what a client says."""
@@ -55,7 +57,8 @@ class ClientLog:
         self._room, self._room_s = float(AT_ONCE), clock.monotonic_s()
         self._refusals, self._refusals_s = 0, float("-inf")
         self._unrecorded = 0
-        self._refused: dict[tuple[object, ...], Repeats] = {}
+        self._refused: dict[tuple[object, ...], dict[str, Repeats]] = {}
+        """Address, code and what was wanted → reason → what came of it."""
 
     def attached(self, client: AttachedProducer | AttachedConsumer) -> None:
         """A producer or consumer is served now."""
@@ -97,20 +100,24 @@ class ClientLog:
             wanted = "lookup", "", command.lookup.topic[:TEXT_MAX], ""
         else:
             wanted = _wanted(command)
-        key = (connection.address, code, wanted)
-        before = self._refused.get(key)
+        who = (connection.address, code, wanted)
+        reasons, reason = self._refused.get(who), text[:TEXT_MAX]
+        before = None if reasons is None else reasons.get(reason)
         if before is not None and now_s < before.recorded_s + REFUSED_AGAIN_S:
             before.times += 1
             before.last_s, before.client = now_s, connection.peer
             return
         if now_s >= self._refusals_s + REFUSALS_EVERY_S:
             self._refusals, self._refusals_s = 0, now_s
-        if self._refusals >= REFUSALS_AT_ONCE:
+        too_many = before is None and reasons is not None and len(reasons) >= REASONS_MAX
+        if too_many or self._refusals >= REFUSALS_AT_ONCE:
             self._unrecorded += 1
             return
         self._refusals += 1
-        if before is None and len(self._refused) >= REFUSALS_MAX:
-            del self._refused[next(iter(self._refused))]
+        if reasons is None:
+            if len(self._refused) >= REFUSALS_MAX:
+                del self._refused[next(iter(self._refused))]
+            reasons = self._refused[who] = {}
         what, name, topic, subscription = wanted
         times = before.times if before else 0
         step = ClientStep(
@@ -124,11 +131,11 @@ class ClientLog:
             name=name,
             topic=topic or None,
             subscription=subscription or None,
-            reason=text[:TEXT_MAX],
+            reason=reason,
             code=pb.ServerError.Name(code),
             times=times + 1,
         )
-        self._refused[key] = Repeats(step, now_s, now_s, connection.peer)
+        reasons[reason] = Repeats(step, now_s, now_s, connection.peer)
         self._record(step)
 
     def unrecorded(self) -> list[ClientStep]:
@@ -141,7 +148,8 @@ class ClientLog:
                 client=it.client,
                 times=it.times,
             )
-            for it in self._refused.values()
+            for reasons in self._refused.values()
+            for it in reasons.values()
             if it.times
         ]
 

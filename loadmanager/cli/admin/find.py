@@ -145,7 +145,7 @@ def _together(steps: Iterable[ClientStep]) -> dict[tuple[object, ...], ClientSte
     refusals = dict[tuple[object, ...], ClientStep]()
     for step in steps:
         who = (step.address, tuple(step.roles), step.what, step.name)
-        key = (*who, step.topic, step.subscription, step.broker, step.code)
+        key = (*who, step.topic, step.subscription, step.broker, step.code, step.reason)
         if key in refusals:
             refusals[key].times += step.times
         else:

@@ -6,7 +6,7 @@ from broker.protocol.driven_broker import Broker
 from limits.driven import TOPIC
 
 from loadmanager.broker.messaging.settings import MessagingSettings
-from loadmanager.broker.protocol.client_log import AT_ONCE, EVERY_S
+from loadmanager.broker.protocol.client_log import AT_ONCE, EVERY_S, REASONS_MAX
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
@@ -108,6 +108,25 @@ async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
     await broker.say(connection, nameless)
     assert [step.times for step in records.taken()] == [5]
     assert not unrecorded()
+
+
+async def test_refusals_for_different_reasons_are_different(broker: Broker) -> None:
+    """Also of one client with one error; what has ever new reasons adds a few records only."""
+    records = recorded(broker)
+    connection, _ = await broker.connect()
+    records.taken()
+    clients = broker.server.serving.clients
+    for why in ("a token is expected", "invalid token", "a token is expected"):
+        clients.refused(connection, pb.AuthenticationError, why)
+    first = [step.reason for step in records.taken()]
+    assert first == ["a token is expected", "invalid token"]
+    assert [(step.reason, step.times) for step in clients.unrecorded()] == [(first[0], 1)]
+    for number in range(REASONS_MAX):
+        clients.refused(connection, pb.AuthenticationError, f"it waits {number} s")
+    assert len(records.taken()) == REASONS_MAX - 2
+    clients.refused(connection, pb.NotAllowedError, "another error")
+    missing, other = records.taken()
+    assert (missing.event, missing.times, other.reason) == ("unrecorded", 2, "another error")
 
 
 async def test_too_many_at_once_are_counted_only(broker: Broker) -> None:
