@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 from broker.admin.serving import ORDERS, Served, serving
+from broker.admin.test_admin_access import secured
 from broker.admin.test_admin_subscriptions import with_messages
 from clusters.running import eventually, until
 from kit.security.certificates import Authority
+from kit.security.tokens import ADMIN, token
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
@@ -934,6 +936,21 @@ async def test_the_first_of_several_that_answers(capsys: pytest.CaptureFixture[s
         captured = capsys.readouterr()
     assert (status, served.broker_id(0) in captured.out) == (0, True)
     assert "http://127.0.0.1:1 does not answer: the next is asked" in captured.err
+
+
+async def test_who_answers_is_no_refused_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which of several brokers answers is asked without a token, and needs none."""
+    async with secured() as served:
+        urls = f"{served.url()},http://127.0.0.1:1"
+        words = ["admin", "brokers", "leader", "--url", urls, "--token", token(ADMIN)]
+        assert await asyncio.to_thread(main, words) == 0
+        assert served.broker_id(0) in capsys.readouterr().out
+        refused = [
+            (sample.labels, sample.value)
+            for sample in served.servers[0].samples()
+            if sample.name == "loadmanager_authentication_failures" and sample.value
+        ]
+    assert not refused
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 ADDRESSES = "/loadmanager/v1/addresses"
 VERSION = "/admin/v2/brokers/version"
+STATUS = "/status.html"
+"""Answered to everybody, by Pulsar's brokers, too: a sign of life needs no token."""
 BROKERS = "/admin/v2/brokers"
 """Pulsar's list of brokers, by host and port of their admin API."""
 UNIX = "unix:"
@@ -401,7 +403,7 @@ class AdminClient:
     def _sign(self, url: str) -> str:
         """Empty if there is an answer, of any kind; else why there is none."""
         try:
-            sign = urllib.request.Request(urljoin(url, VERSION))
+            sign = urllib.request.Request(urljoin(url, STATUS))
             self._opener.open(sign, timeout=SIGN_S).close()
         except urllib.error.HTTPError:
             return ""
