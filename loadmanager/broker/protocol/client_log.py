@@ -4,6 +4,7 @@ many come at once, some are counted only: other records must not suffer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -22,7 +23,13 @@ AT_ONCE = 1_000
 EVERY_S = 4.0
 """After these, one is recorded in this time."""
 REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
-"""So many new refusals are recorded in this time, whatever the other records are."""
+"""So many new refusals are recorded in this time, whatever the other records are; and as many that
+came again.
+"""
+REPEATS_EVERY_S = 15.0
+"""How often it is looked whether refusals came again."""
+FORGOTTEN_S = 600
+"""A refusal that has not come again for so long is a new one when it does."""
 REFUSALS_MAX = 10_000
 REASONS_MAX = 8
 """Reasons that are recorded of one refusal; what has others, too, is counted only."""
@@ -45,6 +52,22 @@ class Repeats:
     """How often since the record."""
 
 
+class _Allowance:
+    """Lets so many refusals be recorded in a time."""
+
+    def __init__(self) -> None:
+        self._used, self._since_s = 0, float("-inf")
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more may be recorded."""
+        if now_s >= self._since_s + REFUSALS_EVERY_S:
+            self._used, self._since_s = 0, now_s
+        if self._used >= REFUSALS_AT_ONCE:
+            return False
+        self._used += 1
+        return True
+
+
 class ClientLog:
     """Records the clients of one broker."""
 
@@ -55,7 +78,7 @@ class ClientLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._room, self._room_s = float(AT_ONCE), clock.monotonic_s()
-        self._refusals, self._refusals_s = 0, float("-inf")
+        self._new, self._repeated = _Allowance(), _Allowance()
         self._unrecorded = 0
         self._refused: dict[tuple[object, ...], dict[str, Repeats]] = {}
         """Address, code and what was wanted → reason → what came of it."""
@@ -103,23 +126,19 @@ class ClientLog:
         who = (connection.address, code, wanted)
         reasons, reason = self._refused.get(who), text[:TEXT_MAX]
         before = None if reasons is None else reasons.get(reason)
-        if before is not None and now_s < before.recorded_s + REFUSED_AGAIN_S:
+        if before is not None:
             before.times += 1
             before.last_s, before.client = now_s, connection.peer
             return
-        if now_s >= self._refusals_s + REFUSALS_EVERY_S:
-            self._refusals, self._refusals_s = 0, now_s
-        too_many = before is None and reasons is not None and len(reasons) >= REASONS_MAX
-        if too_many or self._refusals >= REFUSALS_AT_ONCE:
+        too_many = reasons is not None and len(reasons) >= REASONS_MAX
+        if too_many or not self._new.take(now_s):
             self._unrecorded += 1
             return
-        self._refusals += 1
         if reasons is None:
             if len(self._refused) >= REFUSALS_MAX:
                 del self._refused[next(iter(self._refused))]
             reasons = self._refused[who] = {}
         what, name, topic, subscription = wanted
-        times = before.times if before else 0
         step = ClientStep(
             ts=self._clock.now_ms(),
             broker=self.broker,
@@ -133,25 +152,40 @@ class ClientLog:
             subscription=subscription or None,
             reason=reason,
             code=pb.ServerError.Name(code),
-            times=times + 1,
         )
         reasons[reason] = Repeats(step, now_s, now_s, connection.peer)
         self._record(step)
 
     def unrecorded(self) -> list[ClientStep]:
         """Refusals that came again since they were recorded, as they will be."""
-        now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
-        return [
-            structs.replace(
-                it.step,
-                ts=now_ms - round(1000 * (now_s - it.last_s)),
-                client=it.client,
-                times=it.times,
-            )
-            for reasons in self._refused.values()
-            for it in reasons.values()
-            if it.times
-        ]
+        return [self._again(it) for it in self._repeats() if it.times]
+
+    def record_repeats(self) -> None:
+        """Record refusals that came again, and forget those that do not: called from time to time.
+        Those that were recorded longest ago are the first.
+        """
+        now_s = self._clock.monotonic_s()
+        again = [it for it in self._repeats() if it.times]
+        for it in sorted(again, key=lambda each: each.recorded_s):
+            if now_s < it.recorded_s + REFUSED_AGAIN_S or not self._repeated.take(now_s):
+                break
+            self._record(self._again(it))
+            it.times, it.recorded_s = 0, now_s
+        for who, reasons in list(self._refused.items()):
+            for reason, it in list(reasons.items()):
+                if not it.times and now_s >= it.last_s + FORGOTTEN_S:
+                    del reasons[reason]
+            if not reasons:
+                del self._refused[who]
+
+    def _repeats(self) -> Iterator[Repeats]:
+        for reasons in self._refused.values():
+            yield from reasons.values()
+
+    def _again(self, it: Repeats) -> ClientStep:
+        ago_ms = round(1000 * (self._clock.monotonic_s() - it.last_s))
+        ts = self._clock.now_ms() - ago_ms
+        return structs.replace(it.step, ts=ts, client=it.client, times=it.times)
 
     def _step(self, event: str, client: AttachedProducer | AttachedConsumer) -> ClientStep:
         connection, within = client.connection, None

@@ -16,6 +16,7 @@ from loadmanager.broker.ports.directory import Directory
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.access import ClientAccess
 from loadmanager.broker.protocol.auditing import audited
+from loadmanager.broker.protocol.client_log import REPEATS_EVERY_S
 from loadmanager.broker.protocol.connection import Connection, Handler
 from loadmanager.broker.protocol.consumers import (
     on_ack,
@@ -167,6 +168,7 @@ class BrokerServer(HostedBundles):
         self._repeat("keep-alive", lambda: settings.value.keep_alive_s / 2, self._keep_alive)
         self._repeat("ages", lambda: settings.value.expiry_minutes * 60, expiry.check_ages)
         self._repeat("quotas", lambda: settings.value.quota_check_s, expiry.check_quotas)
+        self._repeat("refusals", lambda: REPEATS_EVERY_S, serving.clients.record_repeats)
         if (checks := self.client_access) is not None:
             self._repeat("proofs", lambda: checks.access.refresh_s, checks.refresh)
             self._tasks += (serving.spawn(checks.rights.run(), "rights"),)

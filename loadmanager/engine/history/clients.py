@@ -8,7 +8,7 @@ import msgspec
 
 from loadmanager.engine.history.records import Record
 
-REFUSED_AGAIN_S = 600
+REFUSED_AGAIN_S = 60
 """A refusal that goes on is recorded again after this time."""
 
 

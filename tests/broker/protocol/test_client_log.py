@@ -6,9 +6,16 @@ from broker.protocol.driven_broker import Broker
 from limits.driven import TOPIC
 
 from loadmanager.broker.messaging.settings import MessagingSettings
-from loadmanager.broker.protocol.client_log import AT_ONCE, EVERY_S, REASONS_MAX
+from loadmanager.broker.protocol.client_log import (
+    AT_ONCE,
+    EVERY_S,
+    FORGOTTEN_S,
+    REASONS_MAX,
+    REFUSALS_AT_ONCE,
+    REFUSALS_EVERY_S,
+)
 from loadmanager.broker.wire import pulsar_pb2 as pb
-from loadmanager.broker.wire.frames import encode
+from loadmanager.broker.wire.frames import COMMAND_TYPES, encode
 from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.history.port import HistoryRecord
 
@@ -91,7 +98,9 @@ async def test_who_is_refused_is_recorded_with_the_reason(broker: Broker) -> Non
 
 
 async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
-    """A client that tries again and again adds one record in ten minutes."""
+    """A client that tries again and again adds one record in a minute, also of what it tried last:
+    a killed broker has not forgotten it.
+    """
     records = recorded(broker)
     connection, _ = await broker.connect()
     asked = pb.CommandSubscribe(
@@ -101,13 +110,60 @@ async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
     for _ in range(5):
         await broker.say(connection, nameless)
     assert [step.times for step in records.taken()] == [1]
-    unrecorded = broker.server.serving.clients.unrecorded
-    (counted,) = unrecorded()
+    clients = broker.server.serving.clients
+    (counted,) = clients.unrecorded()
     assert (counted.times, counted.what, counted.ts) == (4, "consumer", broker.clock.now_ms())
+    clients.record_repeats()
+    assert not records.taken()
     broker.clock.forward_ms(REFUSED_AGAIN_S * 1_000)
+    clients.record_repeats()
+    assert records.taken() == [counted]
+    assert not clients.unrecorded()
     await broker.say(connection, nameless)
-    assert [step.times for step in records.taken()] == [5]
-    assert not unrecorded()
+    broker.clock.forward_ms(REFUSED_AGAIN_S * 1_000)
+    clients.record_repeats()
+    assert [step.times for step in records.taken()] == [1]
+
+
+async def test_a_refusal_that_comes_after_a_long_time_is_a_new_one(broker: Broker) -> None:
+    """It is recorded at once."""
+    records = recorded(broker)
+    connection, _ = await broker.connect()
+    clients = broker.server.serving.clients
+    for _ in range(2):
+        clients.refused(connection, pb.NotAllowedError, "no")
+        assert len(records.taken()) == 1
+        broker.clock.forward_ms(FORGOTTEN_S * 1_000)
+        clients.record_repeats()
+
+
+async def test_many_that_go_on_are_recorded_in_turn(broker: Broker) -> None:
+    """So many in a time, and new ones beside them."""
+    records = recorded(broker)
+    connection, _ = await broker.connect()
+    clients = broker.server.serving.clients
+    names = [f"{number}" for number in range(2 * REFUSALS_AT_ONCE)]
+
+    def again() -> list[str]:
+        for name in names:
+            clients.refused(connection, pb.NotAllowedError, "no", _producer(name))
+        return [step.name for step in records.taken() if step.event == "refused"]
+
+    assert again() == names[:REFUSALS_AT_ONCE]
+    broker.clock.forward_ms(REFUSALS_EVERY_S * 1_000)
+    assert again() == names[REFUSALS_AT_ONCE:]
+    for turn in (names[:REFUSALS_AT_ONCE], names[REFUSALS_AT_ONCE:]):
+        broker.clock.forward_ms(REFUSALS_EVERY_S * 1_000)
+        assert not again()
+        clients.record_repeats()
+        assert [step.name for step in records.taken()] == turn
+    names.append("new")
+    assert again() == ["new"]
+
+
+def _producer(name: str) -> pb.BaseCommand:
+    asked = pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=1, producer_name=name)
+    return pb.BaseCommand(type=COMMAND_TYPES["producer"], producer=asked)
 
 
 async def test_refusals_for_different_reasons_are_different(broker: Broker) -> None:
