@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import socket
 import sys
 import tempfile
@@ -183,6 +185,13 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
+def _is_any(settings: Mapping[str, str]) -> bool:
+    """Whether brokers listen on all addresses of the machine: then they have no other one."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(settings["bindAddress"]).is_unspecified
+    return False
+
+
 def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
     given = read_properties(options.config) if options.config else {}
     chosen = {
@@ -195,6 +204,9 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
         "brokerServicePort": str(options.pulsar_port + index),
         "webServicePort": str(options.http_port + index),
     }
+    own = {name for name, text in {**given, **options.overrides}.items() if text.strip()}
+    if "bindAddress" in own and "advertisedAddress" not in own and not _is_any(chosen):
+        chosen["advertisedAddress"] = chosen["bindAddress"]
     tls = {name: chosen[name] for name in TLS_PORTS if _is_number(chosen.get(name, ""))}
     return chosen | {name: str(int(text) + index) for name, text in tls.items()}
 

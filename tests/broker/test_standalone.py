@@ -61,6 +61,8 @@ def test_a_known_or_given_speed_stays(tmp_path: Path) -> None:
     [
         ({}, "127.0.0.1"),
         ({"bindAddress": "::1", "advertisedAddress": "::1"}, "[::1]"),
+        ({"bindAddress": "::1"}, "[::1]"),
+        ({"bindAddress": "::"}, "127.0.0.1"),
         ({"advertisedAddress": "broker.example.org"}, "broker.example.org"),
     ],
 )

@@ -401,6 +401,8 @@ def test_a_secured_cluster_serves(credentials: Path, tmp_path: Path) -> None:
         )
         with contextlib.closing(client):
             client.create_producer(TOPIC).send(b"hello")
+        assert " pulsar+ssl://localhost:" in running.admin("topics", "lookup", TOPIC)
+        assert "created; https://localhost:" in running.admin("topics", "create", f"{TOPIC}-2")
         broker = f"localhost:{running.first + 1}"
         running.admin(
             *("drain", broker, "--within", "60s", "--until-restart"), token="broker/broker.token"

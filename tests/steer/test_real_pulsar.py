@@ -496,11 +496,13 @@ def test_a_goal_while_a_broker_dies(cluster: tuple[RealPulsar, Load], tmp_path: 
         }
         for _ in until(SLOW_S):  # the bundles that were gathered have no traffic at first
             order = daemon.ask("POST", "goals", wanted)
+            if "id" not in order:  # what it needs to know is not known yet
+                continue
             path = f"goals/{order['id']}"
             if (order.get("promise") or {}).get("reached"):
                 break
             daemon.ask("POST", f"{path}/stop")
-        assert order["promise"]["reached"], order
+        assert (order.get("promise") or {}).get("reached"), order
         answer = daemon.ask("POST", f"{path}/approve")
         assert answer.get("state") == "approved", answer
         daemon.until("a bundle has moved", path, lambda told: told["progress"]["arrived"])

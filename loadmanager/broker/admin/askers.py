@@ -46,10 +46,10 @@ def askers(use: UseCases, calls: Calls, access: Access | None) -> Middleware:
 
 def _is_address(text: str) -> bool:
     try:
-        ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    return True
+    return getattr(address, "scope_id", None) is None
 
 
 def _proves(proof: str, calls: Calls, access: Access) -> bool:

@@ -65,6 +65,8 @@ class LookupShown(TypedDict):
 
     brokerUrl: str
     httpUrl: str
+    brokerUrlTls: NotRequired[str]
+    httpUrlTls: NotRequired[str]
 
 
 class SubscriptionStats(TypedDict):

@@ -53,8 +53,14 @@ def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
         "bundle": admin.text(f"{path}/bundle"),
         **admin.ask("GET", path, None, LookupShown)[1],
     }
-    row = [str(lookup[name]) for name in ("topic", "bundle", "brokerUrl", "httpUrl")]
+    row = [str(lookup["topic"]), str(lookup["bundle"]), *_urls(lookup)]
     return Output(lookup, table(("topic", "bundle", "broker", "http"), [row]))
+
+
+def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
+    """By the binary protocol and by HTTP; with TLS where there is no other port."""
+    binary = lookup.get("brokerUrl") or lookup.get("brokerUrlTls") or ""
+    return str(binary), str(lookup.get("httpUrl") or lookup.get("httpUrlTls") or "")
 
 
 def _owner_at(admin: AdminClient, topic: str, at_ms: int) -> Output:
@@ -106,7 +112,7 @@ def _loaded(admin: AdminClient, topic: str) -> str:
     try:
         admin.get(f"{_path(topic)}/stats", TopicStats)
         lookup = admin.get(f"/lookup/v2/topic/{topic_path(topic)}", LookupShown)
-        return f"; {lookup['httpUrl']} serves it"
+        return f"; {_urls(lookup)[1]} serves it"
     except OperationalError as error:
         return f"; no broker has loaded it yet: {error}"
 
