@@ -256,14 +256,19 @@ def bundles_pins(admin: AdminClient, at: int | None) -> Output:
     owners = dict[str, str | None]()
     if pins:
         with contextlib.suppress(OperationalError):
-            there = admin.get(f"{OWN}/bundles{query(limit=BUNDLES_MAX)}", BundlesShown)
-            owners = {each.bundle: each.owner for each in there.bundles}
+            owners = present_owners(admin)
     rows = [
         (bundle, pin.broker, owners.get(bundle), clock(pin.until), pin.note, pin.by)
         for bundle, pin in pins.items()
     ]
     headers = ("bundle", "broker", "now at", "until", "note", "by")
     return listed(raw, headers, rows, "no bundle is pinned")
+
+
+def present_owners(admin: AdminClient) -> dict[str, str | None]:
+    """Bundle → its owner, as the leader has it."""
+    there = admin.get(f"{OWN}/bundles{query(limit=BUNDLES_MAX)}", BundlesShown)
+    return {each.bundle: each.owner for each in there.bundles}
 
 
 def _pins_at(admin: AdminClient, pins: dict[str, PinShown], at_ms: int) -> Output:

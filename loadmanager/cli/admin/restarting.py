@@ -15,7 +15,7 @@ from msgspec import UNSET, to_builtins
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
-from loadmanager.cli.admin.moves import CORDONS, PINS
+from loadmanager.cli.admin.moves import CORDONS, PINS, present_owners
 from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Started
 from loadmanager.cli.admin.times import Duration, clock
@@ -88,9 +88,9 @@ def drain(
 ) -> Output:
     """Cordon a broker, and move all its bundles away at the pace of the queue of moves.
 
-    A bundle that is pinned to it moves, too, and is named. BROKER is host:port, as `brokers list`
-    shows it. It stays cordoned until `brokers uncordon`, also after a restart, unless
-    --until-restart is given.
+    A bundle that it owns and that is pinned to it moves, too, and is named. BROKER is host:port, as
+    `brokers list` shows it. It stays cordoned until `brokers uncordon`, also after a restart,
+    unless --until-restart is given.
     """
     if stop and no_wait:
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
@@ -99,8 +99,8 @@ def drain(
     present = _patiently(lambda: cordon_of(admin, broker), patience_s)
     if present is not None and present.state in DRAINED and not (stop or until_restart or note):
         return unchanged(f"{broker} is drained already", **to_builtins(present))
+    pinned = _pinned_at(admin, broker)
     began = _begin(admin, broker, note, patience_s, until_restart=until_restart)
-    pinned = _pinned_to(admin, broker)
     if no_wait:
         texts = [*pinned.values(), f"{broker} drains; `brokers list` shows how far it is"]
         return Output({**to_builtins(began), "pinned": [*pinned]}, texts)
@@ -136,12 +136,18 @@ def how_drained(broker: str, progress: CordonShown) -> str:
     )
 
 
-def _pinned_to(admin: AdminClient, broker: str) -> dict[str, str]:
-    """The bundles that are pinned to a broker, each with what its drain does with it."""
-    with contextlib.suppress(OperationalError):  # the drain has begun, whatever is known of pins
+def _pinned_at(admin: AdminClient, broker: str) -> dict[str, str]:
+    """The bundles that are pinned to a broker and are there, each with what its drain does with it:
+    one that is pinned to it and is elsewhere is not moved.
+    """
+    with contextlib.suppress(OperationalError):  # the drain begins, whatever is known of pins
         pins = admin.get(PINS, dict[str, PinShown])
+        pins = {bundle: pin for bundle, pin in pins.items() if pin.broker == broker}
+        owners = present_owners(admin) if pins else {}
         return {
-            bundle: _pin_text(bundle, pin) for bundle, pin in pins.items() if pin.broker == broker
+            bundle: _pin_text(bundle, pin)
+            for bundle, pin in pins.items()
+            if owners.get(bundle) == broker
         }
     return {}
 
