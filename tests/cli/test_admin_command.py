@@ -602,13 +602,7 @@ async def test_a_drain_names_what_is_pinned(capsys: pytest.CaptureFixture[str]) 
         assert first.endswith(told)
         assert second.startswith(f"{there} drains")
         here = served.broker_id(0)
-        await eventually(
-            lambda: served.get("/loadmanager/v1/bundles"),
-            lambda answer: (
-                {each["bundle"]: each["owner"] for each in answer["bundles"]}.items()
-                >= {FIRST: here, SECOND: here}.items()
-            ),
-        )
+        await until(lambda: served.owners() == {FIRST: here, SECOND: here})
         status, _, err = await shell.run("drain", there, "--note", "again")
         assert (status, "is pinned" in err) == (0, False)
         assert set(served.owners().values()) == {here}

@@ -231,6 +231,15 @@ def _bundle(admin: AdminClient, bundle: str) -> BundleStory:
     return admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}", BundleStory)
 
 
+def owner_of(admin: AdminClient, bundle: str) -> str | None:
+    """The owner of a bundle, as it is stored: the list of all bundles has it later. None: nobody
+    owns it, or it is not known.
+    """
+    with contextlib.suppress(OperationalError):
+        return _bundle(admin, bundle).owner
+    return None
+
+
 def pin_text(admin: AdminClient, bundle: str) -> str:
     """The end of a sentence that says that a bundle is pinned; empty if it is not, or without a
     leader.
@@ -256,19 +265,14 @@ def bundles_pins(admin: AdminClient, at: int | None) -> Output:
     owners = dict[str, str | None]()
     if pins:
         with contextlib.suppress(OperationalError):
-            owners = present_owners(admin)
+            there = admin.get(f"{OWN}/bundles{query(limit=BUNDLES_MAX)}", BundlesShown)
+            owners = {each.bundle: each.owner for each in there.bundles}
     rows = [
         (bundle, pin.broker, owners.get(bundle), clock(pin.until), pin.note, pin.by)
         for bundle, pin in pins.items()
     ]
     headers = ("bundle", "broker", "now at", "until", "note", "by")
     return listed(raw, headers, rows, "no bundle is pinned")
-
-
-def present_owners(admin: AdminClient) -> dict[str, str | None]:
-    """Bundle → its owner, as the leader has it."""
-    there = admin.get(f"{OWN}/bundles{query(limit=BUNDLES_MAX)}", BundlesShown)
-    return {each.bundle: each.owner for each in there.bundles}
 
 
 def _pins_at(admin: AdminClient, pins: dict[str, PinShown], at_ms: int) -> Output:

@@ -15,7 +15,7 @@ from msgspec import UNSET, to_builtins
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
-from loadmanager.cli.admin.moves import CORDONS, PINS, present_owners
+from loadmanager.cli.admin.moves import CORDONS, PINS, owner_of
 from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Started
 from loadmanager.cli.admin.times import Duration, clock
@@ -142,12 +142,10 @@ def _pinned_at(admin: AdminClient, broker: str) -> dict[str, str]:
     """
     with contextlib.suppress(OperationalError):  # the drain begins, whatever is known of pins
         pins = admin.get(PINS, dict[str, PinShown])
-        pins = {bundle: pin for bundle, pin in pins.items() if pin.broker == broker}
-        owners = present_owners(admin) if pins else {}
         return {
             bundle: _pin_text(bundle, pin)
             for bundle, pin in pins.items()
-            if owners.get(bundle) == broker
+            if pin.broker == broker and owner_of(admin, bundle) == broker
         }
     return {}
 
