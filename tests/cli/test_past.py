@@ -663,6 +663,40 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert (await shell.run("find"))[0] == 2
 
 
+async def test_later_figures_are_not_of_the_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a reason that came again after the moment, its record has the last figures: the status,
+    and a story until then, say the code and since when.
+    """
+    now = SystemClock().now_ms()
+    then = now - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        first = served.broker_id(0)
+        load = BrokerLoad(ts=then, broker=first, interval_ms=MINUTE, usage=0.5, bundles=3, **UNUSED)
+        skips = [
+            a_decision(
+                then + minutes * MINUTE,
+                what=BUNDLE,
+                code="NotEnough",
+                reason=f"the threshold is {minutes}",
+                why={"threshold": f"{minutes}"},
+            )
+            for minutes in (-5, 9)
+        ]
+        await written(served, 0, load, *skips)
+        began, at = clock(then - 5 * MINUTE), clock(then).replace(" ", "T")
+        said = f"NotEnough since {time_of_day(then - 5 * MINUTE)}, with figures that are not"
+        for words in (("status", "--at", at), ("history", BUNDLE, "--until", at)):
+            status, out, _ = await shell.run(*words)
+            assert (status, began in out, said in out, "threshold is" in out) == (
+                0, True, True, False,
+            ), out  # fmt: skip
+        status, out, err = await shell.run("history", BUNDLE)
+        assert (status, "the threshold is 9 (2 times since" in out) == (0, True), err
+
+
 async def test_that_the_whole_cluster_was_down_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
+from loadmanager.cli.admin.times import time_of_day
 from loadmanager.engine.history.records import Decision, recorded_outcome
 from loadmanager.engine.strategies.plan_document import SkipShown, UnloadShown
 from loadmanager.kit.history.archive_answers import ArchivedEvent
@@ -18,6 +19,20 @@ KINDS = tuple(f"decision.{action}" for action in ACTIONS)
 """Kinds of events that are decisions."""
 OF_A_CYCLE = ("unload", "skip")
 _Recorded = tuple[ArchivedEvent, Decision]
+
+
+def as_of(events: Iterable[ArchivedEvent], at_ms: float) -> list[ArchivedEvent]:
+    """Events as they stood at a moment. Of a reason that came again, the record has the figures of
+    the last time, and how often it came in all: if that was later, only its code is told.
+    """
+    return [event if event.last <= at_ms else _begun(event) for event in events]
+
+
+def _begun(event: ArchivedEvent) -> ArchivedEvent:
+    code = event.record.get("code") or event.record.get("reason", "")
+    reason = f"{code} since {time_of_day(event.ts)}, with figures that are not recorded of then"
+    record = {**event.record, "reason": reason, "why": {}}
+    return structs.replace(event, last=event.ts, times=1, record=record)
 
 
 def decisions_of(

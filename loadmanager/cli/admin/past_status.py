@@ -16,7 +16,7 @@ from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.brokers import brokers_then, leader_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.past_decisions import decisions_of
+from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.terminal import Shown
@@ -36,13 +36,11 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         )
     limits = loads_at(admin, at_ms, "throttle")
     cycle = events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=CYCLE_EVENTS)
-    for event in cycle.events:
-        if event.last > at_ms:  # how often until then is not recorded
-            event.last, event.times = event.ts, 1
     leader = leader_then(admin, at_ms)
     then, steps = recorded_findings(admin, at_ms, leader)
     lines = [*_brokers(brokers), leader.text, *_limits(limits)]
-    decided = [each for each in decisions_of(cycle.events) if each.kind == "shed"][:1]
+    decisions = decisions_of(as_of(cycle.events, at_ms))
+    decided = [each for each in decisions if each.kind == "shed"][:1]
     lines += [
         f"last cycle before: {' '.join(line.strip() for line in lines_of(each)[:2])}"
         for each in decided

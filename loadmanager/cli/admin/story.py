@@ -29,7 +29,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Downtime, downtimes
 from loadmanager.cli.admin.held_clients import held_now
-from loadmanager.cli.admin.past_decisions import decisions_of
+from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, since_option, span, until_option
 from loadmanager.cli.admin.under_way import slow_moves_of
@@ -90,7 +90,7 @@ def history(
         names.append(_bundle_of(admin, name))
     for about in names:  # which grows
         answer = events_of(admin, (), about, since_ms=since, until_ms=until, limit=limit)
-        events += answer.events
+        events += as_of(answer.events, inf if until is None else until)
         missing |= answer.missing
         begins |= answer.begins
         notes += [note for note in answer.notes if note not in notes]
