@@ -19,6 +19,7 @@ _CLIENTS = {"SUBSCRIBE": "opened {} to read it", "PRODUCER": "opened {} to publi
 _PLACE = r"([^/]+/[^/]+)"
 _TOPIC = r"((?:non-)?persistent)/([^/]+/[^/]+/[^/]+)"
 _TOKEN = r"refused-tokens/([^/]+)"
+_CORDON = r"cordons/([^/]+)"
 _RANGE = r"(0x[0-9a-f]{8}_0x[0-9a-f]{8})"
 _WORDS: tuple[tuple[str, str, str], ...] = (
     ("PUT", r"tenants/([^/]+)", "made the tenant {}"),
@@ -44,6 +45,9 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("DELETE", rf"{_TOPIC}/([^/]+)(?:/.*)?", "removed {2} of {0}://{1}"),
     ("POST", r"brokers/configuration/([^/]+)/(.*)", "set {} to {}"),
     ("DELETE", r"brokers/configuration/([^/]+)", "gave {} back to broker.conf"),
+    ("PUT", _CORDON, "cordoned {}"),
+    ("DELETE", _CORDON, "uncordoned {}"),
+    ("DELETE", r"pins/(.+)", "unpinned {}"),
     ("PUT", r"moves/pause", "paused the moves"),
     ("DELETE", r"moves/pause", "let the moves go on"),
     ("POST", r"moves", "ordered moves"),
@@ -70,7 +74,10 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
         return wish
     done = _done(method, target)
     if path.startswith(f"{paths.GOALS}/"):
-        return _ordered(path, after) if before is None and after is not None else done
+        if before is None and after is not None:
+            return _ordered(path, after)
+        drained = re.fullmatch(_CORDON, _without_prefix(target))
+        return _drain_order(path, unquote(drained[1]), after) if drained else done
     if path.startswith(f"{paths.LIMIT_ENDS}/"):
         until = _time(after, "untilMs")
         return f"{done}: it ends at {until}" if until else f"{done}: its end is no longer set"
@@ -87,8 +94,13 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
 
 
 def _wish(path: str, before: str | None, after: str | None) -> str:
-    """What became of a pin or a cordon; empty: it is another document."""
+    """What became of a pin, a cordon or the pause; empty: it is another document."""
     of = paths.decode(paths.last(path))
+    if path == paths.PAUSE:
+        if after is None:
+            return "let the moves go on"
+        until = f" until {time}" if (time := _time(after, "untilMs")) else ""
+        return f"paused the moves{until}" + _note(after, "note")
     if path.startswith(f"{paths.PINS}/"):
         if after is None:
             return f"unpinned {of}"
@@ -129,11 +141,25 @@ def _ordered(path: str, after: str) -> str:
     return f"{text}: {aim}" if aim else text
 
 
+def _drain_order(path: str, broker: str, after: str | None) -> str:
+    """What became of the goal that drains a broker, when its cordon changed."""
+    goal = f"the goal {paths.decode(paths.last(path))}, the drain of {broker}"
+    fields = _leaves(after) or {}
+    if fields.get("state") != '"ended"':
+        return f"changed {goal}"
+    return f"ended {goal}" + _note(after, "ended.text")
+
+
 def _refusal(token: str, after: str | None) -> str:
     """Until when a token is refused, and why; empty: it is not."""
     until = _time(after, f"{token}.until")
-    note = (_leaves(after) or {}).get(f"{token}.note", '""').strip('"')
-    return (f" until {until}" if until else "") + (f": {note}" if note else "")
+    return (f" until {until}" if until else "") + _note(after, f"{token}.note")
+
+
+def _note(text: str | None, name: str) -> str:
+    """A text of a document, as the end of a sentence; empty if it has none."""
+    note = (_leaves(text) or {}).get(name, '""').strip('"')
+    return f": {note}" if note else ""
 
 
 def _time(text: str | None, name: str) -> str:
