@@ -721,6 +721,7 @@ async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
         assert drained in (await shell.run("status"))[1]
         cordon = await shell.run("brokers", "cordon", served.broker_id(1))
         assert (cordon[0], "cordoned already, and drains: nothing" in cordon[1]) == (1, True)
+        assert " waits since 1970-01-01 " in (await shell.run("moves", "list"))[1]
         waiting = (await shell.json("moves", "list"))["moves"][0]["id"]
         status, out, _ = await shell.run("moves", "cancel", waiting)
         assert (status, out.startswith("1 move cancelled; a drain queues its moves")) == (0, True)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.bundles import old_traffic
-from loadmanager.cli.admin.sentences import because, clients, lines_of
+from loadmanager.cli.admin.sentences import because, clients, lines_of, so_far_text
 from loadmanager.cli.admin.under_way import slow_moves
 from loadmanager.engine.history.records import move_record, recorded_move
 from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
@@ -71,6 +71,36 @@ def test_the_headline_is_of_the_whole_cycle(count: int | UnsetType, here: int, h
     shown: dict[str, Any] = {"unloads": unloads, "unloads_count": count, "strategy": "S"}
     decision = DecisionShown(id="3-1", ts=0, kind="shed", epoch=3, cycle=1, **shown)
     assert lines_of(decision)[0].endswith(f"3-1  {head}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, "waits since 1970-01-01 00:00:10Z (2 min)"),
+        (
+            {"state": MoveState.RUNNING, "started_at": 100_000, "why": {"note": "look"}},
+            "runs since 1970-01-01 00:01:40Z (30 s): look",
+        ),
+        (
+            {"state": MoveState.RUNNING, "started_at": 129_600, "why": {"cordonNote": "disk"}},
+            "runs since 1970-01-01 00:02:09Z (400 ms): disk",
+        ),
+    ],
+)
+def test_a_move_that_has_not_ended(changed: dict[str, Any], expected: str) -> None:
+    """Since when it waits or runs, and the note of its order."""
+    move = Move(
+        **{**MOVE, "reason": "Operator"},
+        id="1-m1",
+        author=Author.OPERATOR,
+        swap=None,
+        state=MoveState.QUEUED,
+        created_at=10_000,
+        started_at=None,
+        ended_at=None,
+        outcome=None,
+    )
+    assert so_far_text(replace(move, **changed), 130_000) == expected
 
 
 @pytest.mark.parametrize("why", [{"gain": 0.25}, {**EVENED, "usage": "?"}, {}, None, ["usage"]])

@@ -16,7 +16,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_wishes import documents_then
-from loadmanager.cli.admin.sentences import clients, ordered, paused_text
+from loadmanager.cli.admin.sentences import clients, ordered, paused_text, so_far_text
 from loadmanager.cli.admin.times import (
     Duration,
     at_option,
@@ -66,7 +66,8 @@ group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pau
 def moves_list(
     admin: AdminClient, since: int | None, until: int | None, at: int | None, limit: int
 ) -> Output:
-    """List the moves that wait or are under way, and the last ones that ended, with outcomes.
+    """List the moves that wait or are under way, since when, and the last ones that ended, with
+    outcomes.
 
     With a time, those that ended then, also under earlier leaders.
     """
@@ -78,11 +79,12 @@ def moves_list(
         moves = [recorded_move(event.record_as(Decision), event.ts) for event in past.events]
         for move in moves:
             move.id = _OF_EARLIER_VERSION.sub(r"\1-m\2", move.id)
-        ended = [(clock(move.ended_at or 0), *_row(move)) for move in moves]
+        ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
         return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
-    rows = [_row(move) for move in answer.moves]
+    present_ms = now_ms()
+    rows = [_row(move, present_ms) for move in answer.moves]
     parts: list[Any] = [table(headers, rows) if rows else NO_MOVE]
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
@@ -90,10 +92,13 @@ def moves_list(
     return Output(raw, tuple(parts))
 
 
-def _row(move: Move) -> tuple[Cell, ...]:
+def _row(move: Move, present_ms: int) -> tuple[Cell, ...]:
+    """A line of the table; `present_ms` counts for a move that has not ended."""
     outcome = move.outcome or Outcome("")
     text = clients(outcome) if outcome.clients_closed else ""
     clients_text = f"; {text}" if text else ""
+    if not move.ended:
+        clients_text = so_far_text(move, present_ms)
     return (
         move.id,
         move.state.value,

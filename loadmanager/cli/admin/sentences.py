@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.times import clock, span, time_of_day
-from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.moves.move import Move, MoveState, Outcome
 from loadmanager.engine.strategies.plan_document import (
     SkipShown,
     UnloadShown,
@@ -260,6 +260,16 @@ def under_way_text(move: Move, now_ms: int) -> str:
         f"{move.bundle} is under way from {move.source} to {move.destination or 'another broker'} "
         f"since {clock(began)} ({span(now_ms - began)}): {move.source} has not answered{clients}"
     )
+
+
+def so_far_text(move: Move, now_ms: int) -> str:
+    """Of a move that waits or is under way: since when, and the note of whoever ordered it."""
+    verb, began = ("waits", move.created_at)
+    if move.state is MoveState.RUNNING:
+        verb, began = "runs", move.started_at or move.created_at
+    note = move.why.get("note") or move.why.get("cordonNote")
+    text = f"{verb} since {clock(began)} ({span(max(now_ms - began, 0))})"
+    return f"{text}: {note}" if note else text
 
 
 def few_of(back: int) -> str:
