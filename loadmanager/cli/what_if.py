@@ -26,6 +26,7 @@ from loadmanager.lab.measures import WARM_UP_MINUTES
 from loadmanager.lab.what_if import (
     HIGHEST_PERCENTILE,
     POINTS_OFF_MAX,
+    SPREAD_POINTS,
     WhatIf,
     WhatIfOutcome,
     fewest,
@@ -177,13 +178,20 @@ def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
 
 class WhatIfAnswer:
     """What a change of a recorded day comes to; `present`: of one load that counts for a day, in
-    which nothing happened that a replay could be compared with.
+    which nothing happened that a replay could be compared with. `reported`: the mean usage of the
+    brokers by their last reports, in percent, if the day shall be like the present.
     """
 
     def __init__(
-        self, day: RecordedDay, change: WhatIf, *, with_fewest: bool, present: bool = False
+        self,
+        day: RecordedDay,
+        change: WhatIf,
+        *,
+        with_fewest: bool,
+        present: bool = False,
+        reported: float | None = None,
     ) -> None:
-        self._present = present
+        self._present, self._reported = present, reported
         self._change, recording, in_force = change, day.recording, day.in_force
         if recording.fit.cost <= 0:
             raise BadInputError(
@@ -204,13 +212,25 @@ class WhatIfAnswer:
 
     @property
     def _far_off(self) -> bool:
-        return self._model_off or (
-            not self._present and nobody_knows(self._calibration, self._lived, self.was)
-        )
+        if self._present:
+            return self._model_off or bool(self._reports_off)
+        return self._model_off or nobody_knows(self._calibration, self._lived, self.was)
 
     @property
     def _model_off(self) -> bool:
         return 100 * self._calibration.error > POINTS_OFF_MAX
+
+    @property
+    def _reports_off(self) -> str:
+        """That brokers use something else now; empty if they use the same, or nobody knows."""
+        reported, was = self._reported, self.was.mean
+        error = max(100 * self._calibration.error, SPREAD_POINTS)
+        if reported is None or abs(reported - was) <= error:
+            return ""
+        return (
+            f"the brokers use {reported:.1f} % on the mean by their last reports, and {was:.1f} % "
+            "in the replay as it was, which is not like the present; ask again in some minutes"
+        )
 
     def _certainty(self) -> str:
         """How far the replay is to be believed."""
@@ -235,7 +255,8 @@ class WhatIfAnswer:
 
     def sentences(self, price: float | None) -> Iterator[str]:
         if self._far_off:
-            yield MODEL_OFF if self._model_off else REPLAY_OFF
+            not_like = f"{NOT_SAID}{self._reports_off}" if self._present else REPLAY_OFF
+            yield MODEL_OFF if self._model_off else not_like
             if not self._present:
                 yield (
                     f"the most used broker was at {self._lived.highest:.0f} % by the model, and at "
@@ -249,6 +270,8 @@ class WhatIfAnswer:
         if price is not None:
             yield from self._prices(price)
         yield self._certainty()
+        if self._reports_off:
+            yield self._reports_off
 
     def _fewest_text(self) -> str:
         if self.fewest is None:
@@ -272,6 +295,7 @@ class WhatIfAnswer:
             "fewest": None if self.fewest is None else self._of(self.fewest[1], price),
             "modelError": self._calibration.error,
             "off": None if self._present else self._calibration.off,
+            "reportedMean": self._reported,
             "farOff": self._far_off,
         }
 

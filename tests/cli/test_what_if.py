@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import MINUTE, in_folder, written
 from cli.test_admin_command import Shell
+from clusters.running import eventually
 
 from bench import _history as history
 from loadmanager import cli
@@ -218,6 +220,33 @@ async def test_of_a_young_cluster_after_a_move(
         answer = await shell.json(*words)
         assert answer["changed"]["mean"] == pytest.approx(40, abs=2)
         assert (answer["off"], answer["farOff"]) == (None, False)
+
+
+async def test_of_a_load_that_is_not_the_present_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Right after brokers were lost, say, the recorded load is another one than brokers report:
+    both figures are told, and whether brokers are enough is not.
+    """
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        used = fmean(await eventually(lambda: _reports(shell), lambda all_: len(all_) == 2))
+        then = SystemClock().now_ms() + MINUTE - 1_000  # stands for now, whatever brokers record
+        for index in range(2):
+            loads = _loads(served.broker_id(index), then, index, usage=used / 100 + 0.25)
+            await written(served, index, *loads)
+        words = ("what-if", "--without", served.broker_id(1))
+        _, out, err = await shell.run(*words)
+        assert "whether these brokers are enough is not said" in out, err
+        assert f"use {used:.1f} % on the mean by their last reports, and " in out
+        answer = await shell.json(*words)
+        assert (answer["farOff"], answer["changed"]["enough"]) == (True, None)
+        assert answer["asItWas"]["mean"] == pytest.approx(used + 25, abs=3)
+
+
+async def _reports(shell: Shell) -> list[float]:
+    rows = await shell.json("brokers", "list")
+    return [100 * row["usage"] for row in rows if row["usage"] is not None]
 
 
 async def test_of_a_cluster_that_served_nothing_yet(

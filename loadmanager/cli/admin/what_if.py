@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 import click
 
 from loadmanager.cli.admin.archives import incomplete, now_ms
-from loadmanager.cli.admin.asking import OWN
+from loadmanager.cli.admin.asking import OWN, query
+from loadmanager.cli.admin.brokers import AWAY
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.status import headroom_text
@@ -17,19 +19,33 @@ from loadmanager.kit.errors import BadInputError, LoadManagerError
 from loadmanager.leader.documents.cluster import ClusterShown
 
 HOUR_MS = 3_600_000
+BROKERS_MAX = 10_000
 MOVES = """moves that were: bundles that had another owner at one look at the archives than at the
   look before; those that brokers took over from one that restarted are among them"""
 
 
-def _headroom(admin: AdminClient, times: float) -> list[str]:
-    """What `status` says of more traffic now, for another multiple of it than 1."""
-    if times == 1.0:
-        return []
+NOT_REPORTED = "what the brokers use now is not known yet, so nothing is compared with it"
+
+
+def _cluster_now(admin: AdminClient) -> ClusterShown | None:
+    """The cluster as its leader sees it; None: nobody says."""
     try:
-        room = admin.get(f"{OWN}/cluster?limit=1", ClusterShown).headroom
+        return admin.get(f"{OWN}/cluster{query(limit=BROKERS_MAX)}", ClusterShown)
     except LoadManagerError:
-        return []
-    if room is None:
+        return None
+
+
+def _reported(cluster: ClusterShown | None) -> float | None:
+    """The mean usage of the brokers by their last reports, in percent; None: not known."""
+    brokers = [] if cluster is None else cluster.brokers
+    used = [each.usage for each in brokers if each.state not in AWAY and each.usage is not None]
+    return 100 * fmean(used) if used else None
+
+
+def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
+    """What `status` says of more traffic now, for another multiple of it than 1."""
+    room = None if cluster is None else cluster.headroom
+    if times == 1.0 or room is None:
         return []
     text = headroom_text(room, [])
     if not room.measurable:
@@ -69,8 +85,13 @@ def what_if(
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     lately = recorded_lately(admin, begin_ms, end_ms)
     price = price_in(lately.settings) if price is None else price
-    answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest, present=lately.present)
+    cluster = _cluster_now(admin) if until is None else None
+    reported = _reported(cluster)
+    answer = WhatIfAnswer(
+        lately.day, wanted, with_fewest=fewest, present=lately.present, reported=reported
+    )
     legend = LEGEND.splitlines() + ([] if lately.present else MOVES.splitlines())
-    lines = _headroom(admin, change["times"]) if until is None else []
+    lines = _headroom(cluster, change["times"])
+    lines += [NOT_REPORTED] if until is None and reported is None else []
     shown = (*answer.shown(lately.title, price), lines, legend, *incomplete(lately.notes))
     return Output(answer.document(price), shown, missing=lately.missing)
