@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from broker.protocol.driven_broker import Broker
+import asyncio
+
+from broker.protocol.driven_broker import Broker, OwnsAll
 from limits.driven import TOPIC
 
 from loadmanager.broker.messaging.settings import MessagingSettings
@@ -13,11 +15,13 @@ from loadmanager.broker.protocol.client_log import (
     REASONS_MAX,
     REFUSALS_AT_ONCE,
     REFUSALS_EVERY_S,
+    REPEATS_EVERY_S,
 )
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES, encode
 from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.history.port import HistoryRecord
+from loadmanager.testing.virtual_time import VirtualLoop
 
 
 class Records:
@@ -123,6 +127,25 @@ async def test_the_same_refusal_is_counted_for_a_while(broker: Broker) -> None:
     broker.clock.forward_ms(REFUSED_AGAIN_S * 1_000)
     clients.record_repeats()
     assert [step.times for step in records.taken()] == [1]
+
+
+def test_repeats_are_looked_for_from_time_to_time() -> None:
+    """By a timer of the server: no further client is needed."""
+
+    async def refused_twice() -> None:
+        broker = Broker()
+        records = recorded(broker)
+        connection, _ = await broker.connect()
+        for _ in range(2):
+            broker.server.serving.clients.refused(connection, pb.NotAllowedError, "no")
+        broker.server.begin(OwnsAll())
+        broker.clock.forward_ms(REFUSED_AGAIN_S * 1_000)
+        await asyncio.sleep(REPEATS_EVERY_S + 1)
+        await broker.server.stop()
+        assert [step.times for step in records.taken()] == [1, 1]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(refused_twice())
 
 
 async def test_a_refusal_that_comes_after_a_long_time_is_a_new_one(broker: Broker) -> None:
