@@ -185,7 +185,6 @@ class ClusterDaemon:
             history_of(self.name, self.options.data_dir, self.clock) as history,
         ):
             steps, producing = Steps(), self.options.producing
-            store = None if self.settings.store is None else self.settings.store.url
             async with Scope(self.name) as scope:
                 reader = reader_of(client, self.settings, scope, steps)
                 if history is not None:
@@ -204,8 +203,8 @@ class ClusterDaemon:
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
                     history=history,
                     marks=AdminMarks(client),
-                    daemon_id=id_in(self.folder) if store is None else id_of_lock(store, self.name),
-                    has_lock=store is not None,
+                    daemon_id=self._daemon_id(),
+                    has_lock=self.settings.store is not None,
                     canary=CanaryOutside(producing, AdminWay(client)) if producing else None,
                     tell=hooks.tell if hooks else None,
                 )
@@ -226,13 +225,7 @@ class ClusterDaemon:
                     connections_cap=self.connections_cap,
                 )
                 await server.start([self._taken(), *self._local_sockets()], scope.spawn)
-                log.info(
-                    "watching",
-                    cluster=self.name,
-                    mode=convert(self.settings.fleet.mode, Mode),
-                    pulsar=list(self.settings.pulsar.urls),
-                    http=self._url,
-                )
+                self._log_watching()
                 goes = True
                 try:
                     work.begin()
@@ -248,6 +241,20 @@ class ClusterDaemon:
                     await server.stop()
                     if goes:
                         await self._hand_back(client, work)
+
+    def _log_watching(self) -> None:
+        log.info(
+            "watching",
+            cluster=self.name,
+            mode=convert(self.settings.fleet.mode, Mode),
+            pulsar=list(self.settings.pulsar.urls),
+            http=self._url,
+        )
+
+    def _daemon_id(self) -> str:
+        """Who leaves marks; those that take turns are one."""
+        store = self.settings.store
+        return id_in(self.folder) if store is None else id_of_lock(store.url, self.name)
 
     def _build_guard(self) -> FleetGuard:
         verifier = None
