@@ -41,7 +41,7 @@ SPLITS_NOTHING = "a split that divides nothing is 409"
 ADMIN = [
     Expected(("brokers list {cluster}",), "three brokers", ours="broker\nbroker\nbroker"),
     Expected(("ns-isolation-policy brokers {cluster}",), "three brokers"),
-    Expected(("brokers version",), "a version of its own", ours=r"\d+\.\d+\.\d+"),
+    Expected(("brokers version",), "a version of its own", ours=r"\d+\.\d+\.\d+(\.dev\d+)?"),
     Expected(
         ("brokers namespaces {cluster} --url {broker}",),
         "a broker has no namespace of its own for heartbeats",
