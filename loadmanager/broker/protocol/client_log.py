@@ -27,7 +27,7 @@ REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
 came again.
 """
 REPEATS_EVERY_S = 15.0
-"""How often it is looked whether refusals came again."""
+"""Time between two looks for refusals that came again."""
 FORGOTTEN_S = 600
 """A refusal that has not come again for so long is a new one when it does."""
 REFUSALS_MAX = 10_000

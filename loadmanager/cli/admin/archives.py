@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -176,6 +178,15 @@ def events_of(
         notes = answer.notes(_started(admin, answer))
     parts = events[:limit], answer.missing, notes, answer.begins()
     return EventsOfAll(*parts, of_daemon=answer.of_daemon)
+
+
+def fields_of_change(text: str | None) -> dict[str, Any]:
+    """The keys that the text of a change names; none if its text was cut off."""
+    with contextlib.suppress(ValueError):
+        fields = json.loads(text or "{}")
+        if isinstance(fields, dict):
+            return fields
+    return {}
 
 
 def _started(admin: AdminClient, answer: PartsOf[ArchivedEvents]) -> set[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadmanager.cli.admin.archives import EventsOfAll, events_of
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, fields_of_change
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.records import AuditedChange
@@ -92,11 +90,11 @@ def _forwards(changes: Sequence[AuditedChange]) -> dict[str, Any] | None:
         if change.after is None:
             fields = None
         elif change.before is None:
-            fields = _fields(change.after)
+            fields = fields_of_change(change.after)
         elif fields is not None:
-            for name in _fields(change.before):
+            for name in fields_of_change(change.before):
                 fields.pop(name, None)
-            fields |= _fields(change.after)
+            fields |= fields_of_change(change.after)
     return fields
 
 
@@ -110,16 +108,7 @@ def _backwards(
             fields = None
             continue
         fields = fields or {}
-        for name in _fields(change.after):
+        for name in fields_of_change(change.after):
             fields.pop(name, None)
-        fields |= _fields(change.before)
+        fields |= fields_of_change(change.before)
     return fields
-
-
-def _fields(text: str | None) -> dict[str, Any]:
-    """The fields that a change names; none if its text was cut off."""
-    with contextlib.suppress(ValueError):
-        fields = json.loads(text or "{}")
-        if isinstance(fields, dict):
-            return fields
-    return {}

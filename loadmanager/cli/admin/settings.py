@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.archives import EventsOfAll, events_of, incomplete
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, fields_of_change, incomplete
 from loadmanager.cli.admin.asking import V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
@@ -94,16 +92,7 @@ def _changes(events: EventsOfAll) -> Iterator[tuple[str, dict[str, Any], dict[st
     for event in events.events:
         record = event.record_as(ChangeShown)
         who = f"{clock(event.ts)} by {record.role or record.address}"
-        yield who, _fields(record.before), _fields(record.after)
-
-
-def _fields(text: str | None) -> dict[str, Any]:
-    """The keys that a change names; none if its text was cut off."""
-    with contextlib.suppress(ValueError):
-        fields = json.loads(text or "{}")
-        if isinstance(fields, dict):
-            return fields
-    return {}
+        yield who, fields_of_change(record.before), fields_of_change(record.after)
 
 
 @group.command("set")
