@@ -9,17 +9,12 @@ from datetime import UTC, datetime
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.moves.breaker import Breaker
 from loadmanager.engine.moves.move import Author
-from loadmanager.engine.strategies.budget import (
-    Budget,
-    BudgetLimits,
-    is_quiet,
-    limits_of,
-    quiet_spans,
-)
+from loadmanager.engine.strategies.budget import Budget, BudgetLimits, limits_of
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.may_move import Asker, Rule, why_not
+from loadmanager.leader.windows import any_open
 from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.own_balancing import switch_command
 from loadmanager.steer.picture import Picture
@@ -117,9 +112,9 @@ class FleetHold:
 
     def quiet(self) -> Reason | None:
         hours = self.settings.value.quiet_hours
-        if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
+        if not hours or not any_open(hours, self.picture.clock.now_ms()):
             return None
-        return Reason("QuietHours", f"no moves in {', '.join(hours)} (UTC)")
+        return Reason("QuietHours", f"no moves in {', '.join(hours)} (UTC where no zone is named)")
 
     def pulsar_balances(self) -> Reason | None:
         """Pulsar moves bundles itself, or that is not known now."""
@@ -159,7 +154,6 @@ def limits(settings: FleetSettings, reports: Mapping[str, LocalBrokerData]) -> B
     return limits_of(
         settings.moves_per_hour_max,
         settings.moves_per_broker_max,
-        quiet_spans(settings.quiet_hours),
         brokers=len(reports),
         bundles=sum(len(report.bundles) for report in reports.values()),
     )

@@ -62,7 +62,9 @@ class FleetSettings:
     quiet_hours: tuple[str, ...] = conf(
         "quietHours",
         (),
-        "Times of day (UTC) without moves, as `22:00-06:00`; with equal ends the whole day",
+        "Windows without moves, as `22:00-06:00` or `Mon-Fri 08:00-18:00 Europe/Berlin`: days of "
+        "the week (without any: every day), hours (with equal ends the whole day), and a time zone "
+        "(without: UTC)",
     )
     webhook_urls: tuple[str, ...] = conf(
         "webhookUrls",

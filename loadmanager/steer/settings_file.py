@@ -22,7 +22,6 @@ from typing import Any
 
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies import registry
-from loadmanager.engine.strategies.budget import quiet_spans
 from loadmanager.engine.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
@@ -34,6 +33,7 @@ from loadmanager.kit.settings import Keys, KnownKey, Settings, parse_value
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, check_url
 from loadmanager.leader import plugins
 from loadmanager.leader.strategy_keys import strategies_of, with_own
+from loadmanager.leader.windows import Window
 from loadmanager.steer.http.fleet_access import FleetApiSettings
 from loadmanager.steer.pulsar.settings import METADATA_URL, PulsarSettings
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
@@ -262,7 +262,11 @@ def _without_effect(key: str, stored: bool) -> str | None:
 
 
 def _checked(fleet: FleetSettings) -> FleetSettings:
-    quiet_spans(fleet.quiet_hours)
+    for text in fleet.quiet_hours:
+        try:
+            Window.parse(text)
+        except BadInputError as error:
+            raise ConfigError(f"quietHours: {error}") from None
     if fleet.canary_namespace:
         try:
             system = is_system_namespace(str(NamespaceName.parse(fleet.canary_namespace)))

@@ -1,37 +1,31 @@
-"""The moves that a daemon may make by itself: in an hour, at one broker, and at which hours."""
+"""The moves that a daemon may make by itself: in an hour, and at one broker."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Skip, Unload
-from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.units import HOUR_MS
 
-DAY_MINUTES = 24 * 60
 PER_HOUR_LEAST, PER_HOUR_MOST, BUNDLES_OF_AN_HOUR = 60, 5_000, 20
 PER_BROKER_LEAST = 20
-_SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """The budget's limits. `quiet`: spans of minutes of the day (UTC) without moves."""
+    """The budget's limits."""
 
     per_hour: int
     per_broker: int
-    quiet: tuple[tuple[int, int], ...] = ()
 
 
 def limits_of(
     per_hour: int,
     per_broker: int,
-    quiet: tuple[tuple[int, int], ...] = (),
     *,
     brokers: int,
     bundles: int,
@@ -43,28 +37,7 @@ def limits_of(
         per_hour = min(max(PER_HOUR_LEAST, bundles // BUNDLES_OF_AN_HOUR), PER_HOUR_MOST)
     if per_broker < 0:
         per_broker = min(max(PER_BROKER_LEAST, bundles // max(brokers, 1)), per_hour)
-    return BudgetLimits(per_hour, per_broker, quiet)
-
-
-def quiet_spans(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """`22:00-06:00` → minutes of the day. Raises `BadInputError`."""
-    spans = []
-    for text in texts:
-        match = _SPAN.fullmatch(text)
-        if match is None:
-            raise BadInputError(f"quietHours: {text!r}: hours as 22:00-06:00 are expected")
-        hours = [int(part) for part in match.groups()]
-        spans.append((hours[0] * 60 + hours[1], hours[2] * 60 + hours[3]))
-    return tuple(spans)
-
-
-def is_quiet(now_ms: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """True if no move may begin now. A span may pass midnight; equal ends mean the whole day."""
-    minute = now_ms // 60_000 % DAY_MINUTES
-    return any(
-        begin <= minute < end if begin < end else minute >= begin or minute < end
-        for begin, end in spans
-    )
+    return BudgetLimits(per_hour, per_broker)
 
 
 class Budget:
@@ -123,8 +96,6 @@ class Budget:
         allowed before, and have not begun.
         """
         self._forget_old(now_ms)
-        if is_quiet(now_ms, limits.quiet):
-            return (), tuple(Skip(move.bundle, "QuietHours", "no moves now") for move in unloads)
         taken = [*(brokers for _, *brokers in self._moves), *waiting]
         count, touched = len(taken), Counter(broker for brokers in taken for broker in brokers)
         allowed: list[Unload] = []

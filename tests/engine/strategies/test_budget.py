@@ -7,13 +7,10 @@ import pytest
 from loadmanager.engine.strategies.budget import (
     Budget,
     BudgetLimits,
-    is_quiet,
     limits_of,
-    quiet_spans,
 )
 from loadmanager.engine.strategies.plan import Unload
-from loadmanager.kit.errors import BadInputError
-from loadmanager.kit.units import DAY_MS, HOUR_MS
+from loadmanager.kit.units import HOUR_MS
 
 
 def move(bundle: str, source: str = "a:1", destination: str = "b:1", **more: str) -> Unload:
@@ -49,33 +46,6 @@ def test_a_swap_is_whole() -> None:
     swap = [move("x", swap="y"), move("y", "b:1", "a:1", swap="y")]
     assert Budget().allow(swap, 0, BudgetLimits(1, 9))[0] == ()
     assert len(Budget().allow(swap, 0, BudgetLimits(2, 2))[0]) == 2
-
-
-@pytest.mark.parametrize(
-    ("span", "hour", "quiet"),
-    [
-        ("22:00-06:00", 23, True),
-        ("22:00-06:00", 5, True),
-        ("22:00-06:00", 6, False),
-        ("22:00-06:00", 12, False),
-        ("09:00-17:00", 9, True),
-        ("09:00-17:00", 17, False),
-        ("00:00-00:00", 3, True),
-    ],
-)
-def test_quiet_hours(span: str, hour: int, *, quiet: bool) -> None:
-    """Of the day in UTC, past midnight as well."""
-    now_ms = 20_000 * DAY_MS + hour * HOUR_MS
-    assert is_quiet(now_ms, quiet_spans([span])) is quiet
-    limits = BudgetLimits(9, 9, quiet_spans([span]))
-    assert bool(Budget().allow([move("x")], now_ms, limits)[0]) is not quiet
-
-
-@pytest.mark.parametrize("text", ["22-6", "24:00-06:00", "22:00", "22:60-01:00", "٢٢:00-06:00"])
-def test_times_that_are_none(text: str) -> None:
-    """Are refused."""
-    with pytest.raises(BadInputError, match="quietHours"):
-        quiet_spans([text])
 
 
 def test_moves_that_were_made_before() -> None:
