@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.moves.queue import BY_OPERATOR
-from loadmanager.engine.plans.goals import MOVES_MAX, Emptied, Goal, PlanLimits
-from loadmanager.engine.plans.order import GoalOrder, OrderedMove, Progress
+from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
+from loadmanager.engine.plans.order import Afterwards, GoalOrder, OrderedMove, Progress
 from loadmanager.engine.plans.planner import AWAY, LIMITS, NOTHING_HELPS, GoalPlan, Point
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan, Unload
@@ -27,6 +27,7 @@ from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundErro
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.goal_bars import PASSING, SOON_MS, Bar, GoalWait
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.pauses import waited_ms
@@ -47,6 +48,10 @@ LATE_MS = 10_000
 does not move any more: that broker has refused the old leader's orders since.
 """
 READ_AT_ONCE = 8
+AFTERWARDS_MS, AFTERWARDS_MAX_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
+"""What came of an order is looked at so long after it has ended; by a leader that comes later than
+that, no more.
+"""
 
 log = get_logger("goals")
 
@@ -101,6 +106,8 @@ class GoalWork:
     works: dict[str, OrderWork] = field(default_factory=dict)
     waits: dict[str, Reason] = field(default_factory=dict)
     """Order → why it does nothing now."""
+    looked_after: set[str] = field(default_factory=set)
+    """Orders that were looked at some minutes after they had ended."""
 
     def work_of(self, order_id: str) -> OrderWork:
         """Begin to work at an order, or go on."""
@@ -346,6 +353,23 @@ class GoalWork:
             promised_farthest=order.promise.curve[-1].farthest,
             farthest=progress.farthest,
         )
+
+    async def look_afterwards(self, order: GoalOrder) -> None:
+        """Store how even the brokers are some minutes after an order has ended: the last look at it
+        was one at figures of which some were those of before its last moves.
+        """
+        now_ms = self.planning.moves.term.clock.now_ms()
+        since_ms = now_ms - (order.ended_ms or now_ms)
+        in_time = AFTERWARDS_MS <= since_ms < AFTERWARDS_MAX_MS
+        moved = order.state == "ended" and order.progress.moved and not order.under_way
+        if not (in_time and moved) or order.afterwards or order.id in self.looked_after:
+            return
+        self.looked_after.add(order.id)
+        with contextlib.suppress(NotFoundError):  # the broker that was filled is gone
+            made = await self.planning.plan(order.goal, replace(NO_LIMITS, moves=0))
+            now = made.curve[0]
+            after = Afterwards(now_ms, round(now.spread, 4), round(now.farthest, 4))
+            await self.store(replace(order, afterwards=after))
 
     def forget(self, order: GoalOrder) -> None:
         """Nothing more is done for an order, unless moves are under way."""

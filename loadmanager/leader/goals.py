@@ -99,7 +99,7 @@ class TermGoals:
             limits=limits,
             made_ms=now_ms,
             note=note,
-            promise=Promise.of(made, later),
+            promise=Promise.of(made, self.moves.pauses.expected().seconds, later),
         )
         if made.reached and not made.moves:
             order = replace(order, state="ended", ended_ms=now_ms, ended=made.ends)
@@ -167,7 +167,8 @@ class TermGoals:
         promise = Promise.nothing(Reason("ByPlacement", "the load is not known beforehand"))
         if self.hold() is None:
             with contextlib.suppress(NotFoundError):
-                promise = Promise.of(await self.planning.plan(goal, NO_LIMITS))
+                made = await self.planning.plan(goal, NO_LIMITS)
+                promise = Promise.of(made, self.moves.pauses.expected().seconds)
         self._number += 1
         order = GoalOrder(
             id=f"{self.moves.term.epoch}-g{self._number}",
@@ -298,6 +299,8 @@ class TermGoals:
                 late = order.state == "ended" and bool(order.under_way)
                 if late and (settled := await self.work.settled(order)) is not None:
                     self.work.forget(settled)
+                if self._why_not() is None:
+                    await self.work.look_afterwards(order)
             await self._step()
 
     async def _step(self) -> None:

@@ -25,7 +25,7 @@ from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.leader.draining import Draining
-from loadmanager.leader.goal_work import AT_ONCE, LATE_MS
+from loadmanager.leader.goal_work import AFTERWARDS_MAX_MS, AFTERWARDS_MS, AT_ONCE, LATE_MS
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 
 COUNT = 16
@@ -115,6 +115,44 @@ async def test_a_goal_is_reached() -> None:
         assert progress.clients == EACH_CLIENTS * progress.arrived
         assert {move.author for move in scene.led.ended} == {Author.GOAL}
         assert {move.why["goal"] for move in scene.led.ended} == {shown.id}
+
+
+async def test_it_is_judged_again_when_sensors_have_settled() -> None:
+    """Some minutes after it has ended, once; by then more may have changed."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        promised = order.promise.curve[-1]
+        assert promised.client_seconds == promised.clients == EACH_CLIENTS * promised.moves
+        ended = await scene.run(order.id)
+        await scene.step()
+        assert scene.led.wishes.goals[order.id].afterwards is None
+        others = [
+            Unload(bundle, f"b{index}:8080", "b2:8080", "Drained")
+            for index in (1, 3)
+            for bundle in scene.owned(index)[:3]
+        ]
+        scene.led.moves.decide(others, Author.DRAIN)
+        await scene.led.moves.idle()
+        await asyncio.sleep(AFTERWARDS_MS / 1000)
+        await scene.report()
+        await scene.step()
+        afterwards = scene.led.wishes.goals[order.id].afterwards
+        assert afterwards is not None
+        assert afterwards.at_ms >= (ended.ended_ms or 0) + AFTERWARDS_MS
+        assert afterwards.farthest > 5 * (ended.progress.farthest or 1)
+        await scene.step()
+        assert scene.led.wishes.goals[order.id].afterwards == afterwards
+
+
+async def test_what_a_later_leader_sees_says_nothing_of_an_old_order() -> None:
+    """Half an hour after its end, others have moved more."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.run(order.id)
+        await asyncio.sleep(AFTERWARDS_MAX_MS / 1000)
+        await scene.report()
+        await scene.step()
+        assert scene.led.wishes.goals[order.id].afterwards is None
 
 
 async def test_it_looks_again_after_every_few_moves() -> None:

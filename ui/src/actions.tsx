@@ -397,7 +397,7 @@ export function approveGoal(goal: GoalShown): void {
     title: `Approve goal ${goal.id}`,
     label: "Approve",
     plan: () => [
-      `${plural(last?.moves ?? 0, "move")}, ${bytes(last?.traffic ?? 0)} and ${plural(Math.round(last?.clients ?? 0), "client")} that pause.`,
+      `${plural(last?.moves ?? 0, "move")}, ${bytes(last?.traffic ?? 0)} and ${plural(Math.round(last?.clients ?? 0), "client")} that wait ${(last?.clientSeconds ?? 0).toFixed(0)} s in all.`,
       "A few moves are made at a time; the rest is planned anew from fresh figures.",
       goal.goal.kind === "emptied" ? `${goal.goal.broker} is cordoned.` : "The leader's own cycles wait meanwhile.",
     ],

@@ -187,7 +187,7 @@ def goal_text(goal: Goal) -> str:
 
 
 def _curve(curve: tuple[CurvePoint, ...]) -> Any:
-    headers = ("moves", "farthest from mean", "spread", "traffic moved", "clients paused")
+    headers = ("moves", "farthest from mean", "spread", "traffic moved", "clients", "wait in all")
     rows = [
         (
             point.moves,
@@ -195,6 +195,7 @@ def _curve(curve: tuple[CurvePoint, ...]) -> Any:
             f"{100 * point.spread:.1f}",
             f"{point.traffic / 1e6:.1f} MB/s",
             f"{point.clients:.0f}",
+            f"{point.client_seconds:.0f} s",
         )
         for point in curve
     ]
@@ -253,10 +254,12 @@ def _state_lines(order: GoalShown) -> list[str]:
     if limits.stay:
         lines.append(f"stay: {', '.join(limits.stay)}")
     if progress.ordered:
+        last = order.promise.curve[-1]
         lines.append(
-            f"{count_of(progress.arrived, 'move')} made, {order.promise.moves} promised; "
+            f"{count_of(progress.arrived, 'move')} made, {last.moves} promised; "
             f"{progress.failed} failed or were cancelled, {order.under_way} under way; "
-            f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all"
+            f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all, "
+            f"{last.clients:.0f} for {last.client_seconds:g} s were promised"
         )
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
@@ -264,6 +267,10 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(
             f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
             f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
+        )
+    if (after := order.afterwards) is not None:
+        lines.append(
+            f"at {clock(after.at_ms)}, when sensors had settled: {_points(after.farthest)}"
         )
     return [*lines, *_cordon(order)]
 

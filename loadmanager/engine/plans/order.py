@@ -15,7 +15,7 @@ CURVE_MAX = 25
 """Points of a curve that are kept."""
 
 
-class CurvePoint(msgspec.Struct, frozen=True, rename="camel"):
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What some moves come to. Usages are fractions."""
 
     moves: int
@@ -23,20 +23,23 @@ class CurvePoint(msgspec.Struct, frozen=True, rename="camel"):
     """Bytes/s of the moved bundles."""
     clients: float
     """Producers and consumers that are paused."""
+    client_seconds: float = 0.0
+    """The sum of their pauses, by what such moves took here when it was planned."""
     spread: float
     """Standard deviation of the brokers' usage."""
     farthest: float
     """How far the usage of the broker that is farthest from the mean is from it."""
 
     @classmethod
-    def of(cls, point: Point) -> CurvePoint:
-        """A point of a plan, rounded."""
+    def of(cls, point: Point, pause_s: float) -> CurvePoint:
+        """A point of a plan, rounded; `pause_s`: what each of its clients waits."""
         return cls(
-            point.moves,
-            round(point.traffic),
-            round(point.clients, 1),
-            round(point.spread, 4),
-            round(point.farthest, 4),
+            moves=point.moves,
+            traffic=round(point.traffic),
+            clients=round(point.clients, 1),
+            client_seconds=round(point.clients * pause_s, 1),
+            spread=round(point.spread, 4),
+            farthest=round(point.farthest, 4),
         )
 
 
@@ -54,18 +57,19 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     """Why some of the moves have to wait, and until when."""
 
     @classmethod
-    def of(cls, plan: GoalPlan, later: Reason | None = None) -> Promise:
-        """What a plan comes to."""
+    def of(cls, plan: GoalPlan, pause_s: float, later: Reason | None = None) -> Promise:
+        """What a plan comes to; `pause_s`: what each client of a bundle that moves waits."""
         last = len(plan.curve) - 1
         step = max(1, -(-last // (CURVE_MAX - 1)))
         points = [plan.curve[at] for at in (*range(0, last, step), last)]
-        curve = tuple(CurvePoint.of(point) for point in points)
+        curve = tuple(CurvePoint.of(point, pause_s) for point in points)
         return cls(curve, plan.reached, plan.ends, round(plan.error, 4), later)
 
     @classmethod
     def nothing(cls, why: Reason) -> Promise:
         """Where no plan could be made beforehand."""
-        return cls((CurvePoint(0, 0, 0, 0, 0),), False, why, 0.0)
+        nothing = CurvePoint(moves=0, traffic=0, clients=0, spread=0, farthest=0)
+        return cls((nothing,), False, why, 0.0)
 
     @property
     def moves(self) -> int:
@@ -120,6 +124,14 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
+class Afterwards(msgspec.Struct, frozen=True, rename="camel"):
+    """The brokers' usage some minutes after an order has ended: sensors that lag have settled."""
+
+    at_ms: int
+    spread: float
+    farthest: float
+
+
 class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An order to reach a goal. Times are milliseconds since the epoch."""
 
@@ -139,6 +151,8 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
     promise: Promise
     progress: Progress = Progress()
+    afterwards: Afterwards | None = None
+    """None: it has not ended so long ago, or it was not looked at then."""
     under_way: tuple[OrderedMove, ...] = ()
     """The moves that were ordered last, until it is known what came of them: the next leader looks
     where their bundles are.

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from loadmanager.engine.plans.goals import Goal, PlanLimits
-from loadmanager.engine.plans.order import Progress, Promise
+from loadmanager.engine.plans.order import Afterwards, Progress, Promise
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
@@ -62,6 +62,7 @@ class GoalShown(Shape):
     """When the canary measured last, if it is the source."""
     moves: list[PlannedMove] = msgspec.field(default_factory=list)
     """The first moves of a plan that was just made; they are planned anew after every few."""
+    afterwards: Afterwards | None = None
     drain: bool = False
     """Whether it goes with the drain of a cordoned broker."""
     under_way: int = 0
