@@ -119,7 +119,9 @@ class ClosedLoop:
         self._live = set(day.brokers)
         self._sensors = Sensors(day, self._costs, self._noise)
         self._index = {bundle: at for at, bundle in enumerate(day.bundles)}
-        self._fleet = Fleet(day.cores, day.bundles, self._cold_start())
+        self._opens = np.array(day.opens or np.zeros(len(day.bundles)), np.int64)
+        owner = np.where(self._opens > 0, NOBODY, self._cold_start())
+        self._fleet = Fleet(day.cores, day.bundles, owner)
         self._surge = np.zeros(len(day.bundles))
         self._moved_at = np.full(len(day.bundles), -(10**6))
         self._rules = NO_RULES
@@ -143,7 +145,7 @@ class ClosedLoop:
             self._happens(event, now_ms)
         carried = changed(self._day, self._traffic.minute(minute), minute)
         ordered = self._obey(minute, now_ms)
-        placed = self._place(now_ms, carried) - len(ordered)
+        placed = self._place(minute, now_ms, carried) - len(ordered)
         usage = self._report(now_ms, minute, carried)
         plan = self.decide(now_ms)
         self._surge[:] = 0
@@ -220,9 +222,9 @@ class ClosedLoop:
         fleet.move(sorted(leaving), NOBODY)
         return sorted(leaving)
 
-    def _place(self, now_ms: int, carried: Array) -> int:
+    def _place(self, minute: int, now_ms: int, carried: Array) -> int:
         """Lookups of clients have every bundle without an owner placed, the busiest first."""
-        unowned = np.flatnonzero(self._fleet.owner == NOBODY)
+        unowned = np.flatnonzero((self._fleet.owner == NOBODY) & (self._opens <= minute))
         if not len(unowned) or not self._view.reports:
             return 0
         for at in unowned[np.argsort(-carried[unowned], kind="stable")].tolist():

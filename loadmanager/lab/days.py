@@ -154,6 +154,9 @@ class DayOfLoad:
     changes: tuple[Swing, ...] = ()
     owners: tuple[str, ...] = ()
     """The broker of each bundle at the beginning; empty: spread without regard to load."""
+    opens: tuple[int, ...] = ()
+    """The minute in which each bundle is created, and placed; empty: all are there from the start.
+    """
     rules: tuple[DayRules, ...] = ()
     """What binds the leader beside its settings, in order of time."""
 

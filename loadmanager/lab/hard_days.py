@@ -182,12 +182,17 @@ def overloads(
             begins = began.pop(broker)
             if at - begins >= LASTS:
                 here, there = minutes[begins:at], still[begins:at]
-                mean = float(np.mean([minute.usage.mean() for minute in here]))
+                mean = float(np.mean([_mean_usage(day, minute) for minute in here]))
                 yield Overload(
                     broker, begins, at - begins, mean, undone(day, here), undone(day, there)
                 )
         for broker in now - began.keys():
             began[broker] = at
+
+
+def _mean_usage(day: DayOfLoad, minute: Minute) -> float:
+    """What all brokers use of what all have."""
+    return float(np.average(minute.usage, weights=[day.cores[name] for name in minute.live]))
 
 
 def _only_here(minute: Minute, still: Minute) -> set[str]:

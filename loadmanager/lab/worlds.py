@@ -207,16 +207,18 @@ def _leave(seed: int) -> DayOfLoad:
 
 
 def _grows(seed: int) -> DayOfLoad:
-    """Two bundles of three have no traffic at first; one after the other gets its own."""
+    """Two bundles of three are not there at first; one after the other is created."""
     day = _plain(seed)
     rng = np.random.default_rng([seed, 7])
     new = rng.permutation(len(day.bundles))[: 2 * len(day.bundles) // 3]
     at = np.sort(rng.integers(1, MINUTES - 20, len(new)))
+    opens = np.zeros(len(day.bundles), np.int64)
+    opens[new] = at
     changes = [
-        Swing(minute=0, minutes=minute, factor=0.001, bundles=np.array([bundle]))
+        Swing(minute=0, minutes=minute, factor=0.0, bundles=np.array([bundle]))
         for bundle, minute in zip(new.tolist(), at.tolist(), strict=True)
     ]
-    return replace(day, changes=tuple(changes))
+    return replace(day, changes=tuple(changes), opens=tuple(opens.tolist()))
 
 
 def _filled(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
@@ -286,7 +288,7 @@ WORLDS: Mapping[str, Trial] = {
         "3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=_filled
     ),
     "tiny": Trial("3 brokers, 15 bundles", lambda seed: _plain(seed, 3, 5)),
-    "grows": Trial("a third of 240 bundles has traffic, then one more after the other", _grows),
+    "grows": Trial("80 bundles, and 160 that are created one after the other", _grows),
     "leave": Trial("two of ten brokers die", _leave, _as_even_as_before),
     "rolling": Trial("ten brokers restart one after the other", _rolling(), _as_even_as_before),
 }

@@ -78,7 +78,7 @@ def _pairs(cluster: ModelledBrokers, search: MoveSearch, source: int, taker: int
     prices = give.prices[there, None] * cluster.cheaper(source, [taker]) + take.prices[
         back
     ] * cluster.cheaper(taker, [source])
-    _, no_room = cluster.burden([taker], give.work[:, there])
+    _, no_room = cluster.burden([taker], give.work[:, there], source)
     return _Pairs(source, taker, there, back, np.where(no_room.T, -np.inf, gains), prices)
 
 

@@ -259,6 +259,28 @@ def test_a_large_broker_relieves_itself_to_a_small_one() -> None:
     assert {unload.destination for unload in plan.unloads} == {"b2:8080"}
 
 
+@pytest.mark.parametrize(("busy", "leaves"), [(0.6, True), (0.75, False)])
+def test_what_a_broker_cannot_do_goes_where_there_is_room(busy: float, leaves: bool) -> None:
+    """Also above 85 %, if that is below all that the other one has: a bundle that is 130 % of a
+    small broker adds 32.5 points to a large one.
+    """
+    view, names = ClusterView(), {"b1:8080": 16, "b2:8080": 16, "b3:8080": 4}
+    for minute in range(10):
+        for name, cores in names.items():
+            count = 1 if cores == 4 else round(160 * busy)
+            each = 52e6 if cores == 4 else 1e6
+            stats = {
+                f"t/{name[:2]}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(
+                    msg_throughput_in=each, producer_count=3
+                )
+                for at in range(count)
+            }
+            cpu = ResourceUsage(usage=min(10 * count * each / 1e6, 100 * cores), limit=100 * cores)
+            view.observe(name, a_report(stats, cpu=cpu), minute)
+    plan, _ = cycle.shed(without_policies(view, SETTINGS), SETTINGS, Memories())
+    assert ("b3:8080" in {unload.source for unload in plan.unloads}) is leaves
+
+
 def test_other_bundles_leave_where_a_namespace_is_excluded() -> None:
     """As where some are pinned."""
     brokers = a_cluster(random.Random(3))

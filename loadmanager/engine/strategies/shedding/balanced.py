@@ -1,10 +1,10 @@
 """BalancedShedder: make all brokers equally used, with the moves that disturb clients least.
 
-The objective is the sum over all brokers of size × (usage² + 4 × (usage above 70 %)²). It is lowest
-when all brokers are equally used, and an overloaded broker counts most; in a full cluster the 70 %
-are more. A move has a price in the same unit: the disruption of moving an average bundle is worth a
-difference between brokers, which is a part of their mean usage. So nothing depends on how many
-brokers and bundles there are, or how busy they are.
+The objective is the sum over all brokers of size × (usage² + 4 × (usage above 70 %)² + 10 × (usage
+above 100 %)). It is lowest when all brokers are equally used, and an overloaded broker counts most;
+in a full cluster the 70 % are more. A move has a price in the same unit: the disruption of moving
+an average bundle is worth a difference between brokers, which is a part of their mean usage. So
+nothing depends on how many brokers and bundles there are, or how busy they are.
 
 A broker that is far off is brought near the mean: from then on until it is there, moves from it and
 to it cost a fraction. That fills a newcomer also with bundles each of which gains next to nothing.

@@ -37,6 +37,8 @@ OVERLOAD, OVERLOAD_ABOVE, FULL = 0.85, 0.1, 1.0
 """No move brings a broker above this usage, or so far above the mean of all if that is more; but
 never above all that it has: where the others are full, too, they could do no more of the work.
 """
+UNDONE_WEIGHT = 10.0
+"""What a broker has above FULL is work that it cannot do."""
 LOOKED_AT = 6
 """Moves are sought from so many of the most used brokers to so many of the least used ones."""
 MOVES_MAX = 100
@@ -81,6 +83,7 @@ def objective(usage: Array, knee: float = KNEE) -> Array:
     worth: Array = usage * usage
     if usage.size and usage.flat[usage.argmax()] > knee:
         worth += KNEE_WEIGHT * np.maximum(usage - knee, 0) ** 2
+        worth += UNDONE_WEIGHT * np.maximum(usage - FULL, 0)
     return worth
 
 
@@ -146,8 +149,8 @@ class ModelledBrokers:
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
         self._knee = knee_of(self.usage, self.size)
-        self._room = self._rooms(doubting=emptied is None)
-        """What moves may bring a broker to."""
+        self._room, self._relieved = self._rooms(doubting=emptied is None)
+        """What moves may bring a broker to: the usual ones, and those from a broker above FULL."""
         self._takes_below = np.full(len(self.names), np.inf)
         """The usage from which on a broker takes no bundle that has load."""
         self._share_out(emptied)
@@ -166,9 +169,12 @@ class ModelledBrokers:
         """True for brokers that are brought near the mean."""
 
     def _rooms(self, *, doubting: bool) -> Array:
-        """What moves may bring each broker to; `doubting`: also if its sensor claims too little."""
+        """What moves may bring each broker to, and those that relieve a broker: `[2, broker]`;
+        `doubting`: also if its sensor claims too little.
+        """
         model = self._model
-        full = np.full(len(self.names), max(OVERLOAD, min(self.mean + OVERLOAD_ABOVE, FULL)))
+        usual = max(OVERLOAD, min(self.mean + OVERLOAD_ABOVE, FULL))
+        full = np.tile([[usual], [FULL]], len(self.names))
         if doubting:
             full -= model.unproven
         return np.where(model.trusted, full, np.minimum(self.mean, full))
@@ -231,9 +237,12 @@ class ModelledBrokers:
         relief: Array = self.size[source] * (before - objective(self._most(left), self._knee))
         return relief
 
-    def burden(self, takers: Sequence[int], work: Array) -> tuple[Array, NDArray[np.bool_]]:
+    def burden(
+        self, takers: Sequence[int], work: Array, sources: Rows | int
+    ) -> tuple[Array, NDArray[np.bool_]]:
         """The rise of the objective (below 0) when a broker also carries one of these; and whether
-        that is more than it takes in one cycle, or at all: `[broker, bundle]`.
+        that is more than it takes in one cycle, or at all: `[broker, bundle]`. `sources`: which
+        brokers have them.
         """
         before, intake = self.usage[takers, None], self.intake[takers, None]
         more = self._per_byte[:, takers, None] * work[:, None]
@@ -242,7 +251,9 @@ class ModelledBrokers:
         burden: Array = self.size[takers, None] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
         has_enough = (before >= self._takes_below[takers, None]) & work.any(axis=0)
-        return burden, refused | has_enough | (after > self._room[takers, None])
+        relieved = self.usage[sources] > FULL
+        room = np.where(relieved, self._relieved[takers, None], self._room[takers, None])
+        return burden, refused | has_enough | (after > room)
 
     def worth(self, row: int, more: Array) -> Array:
         """What a broker adds to the objective when it carries so much more: `[resource, …]`."""
@@ -444,7 +455,8 @@ class MoveSearch:
             np.concatenate([getattr(offer, what) for offer in offers], axis=-1)
             for what in ("work", "prices", "relief")
         )
-        burden, refused = self._cluster.burden(takers, work)
+        each = np.repeat(sources, [len(offer.names) for offer in offers])
+        burden, refused = self._cluster.burden(takers, work, each)
         gains, end = relief + burden, 0
         for source, offer in zip(sources, offers, strict=True):
             begin, end = end, end + len(offer.names)
@@ -478,7 +490,7 @@ class MoveSearch:
         brings = cluster.brings(move.destination, offer.work)
         if 2 * brings[move.at] > room or self._snapshot.isolation_policies:
             return alone
-        burden, refused = cluster.burden([move.destination], offer.work)
+        burden, refused = cluster.burden([move.destination], offer.work, move.source)
         gains = offer.relief + burden[0]
         prices = offer.prices * cluster.cheaper(move.source, [move.destination])[0]
         good = np.flatnonzero((WORTH_OF_SEVERAL * gains > prices) & ~refused[0])
