@@ -11,6 +11,7 @@ something: the reading, and the aggregations of the loads.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -90,18 +91,18 @@ def _measured(command: list[str]) -> tuple[float, float, int]:
 
 
 def _watch(pid: int, peak: list[int], cpu_s: dict[int, float]) -> None:
-    try:
+    """Until the process ends; children may end at any moment."""
+    with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         while True:
-            family = [process, *process.children(recursive=True)]
-            for one in family:
-                cpu_s[one.pid] = sum(one.cpu_times()[:2])
-            peak[0] = max(
-                peak[0], sum(one.memory_full_info().pss for one in family if one.is_running())
-            )
+            memory = 0
+            for one in [process, *process.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    cpu_s[one.pid] = sum(one.cpu_times()[:2])
+                    memory += one.memory_full_info().pss
+            process.cpu_times()
+            peak[0] = max(peak[0], memory)
             time.sleep(0.25)
-    except psutil.Error:
-        return
 
 
 if __name__ == "__main__":
