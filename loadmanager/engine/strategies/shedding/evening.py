@@ -251,8 +251,9 @@ class ModelledBrokers:
         burden: Array = self.size[takers, None] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
         has_enough = (before >= self._takes_below[takers, None]) & work.any(axis=0)
-        relieved = self.usage[sources] > FULL
-        room = np.where(relieved, self._relieved[takers, None], self._room[takers, None])
+        room = self._room[takers, None]
+        if self.usage[self.usage.argmax()] > FULL:
+            room = np.where(self.usage[sources] > FULL, self._relieved[takers, None], room)
         return burden, refused | has_enough | (after > room)
 
     def worth(self, row: int, more: Array) -> Array:
