@@ -246,6 +246,39 @@ def _read_events(client: WireClient, count: int) -> None:
         client.catch_up()
 
 
+def test_a_transaction_that_hundreds_watch(server: StoreProcess, honest: WireClient) -> None:
+    """A hundred clients watch all, and eight thousand changes come at once: others are served while
+    the events are sent, and each client gets all of them, in order.
+    """
+    count = 8000
+    honest.ask(Opcode.CREATE, text("/all") + buffer(b"") + OPEN + integer(0))
+    watchers = [connected(server) for _ in range(100)]
+    for watcher in watchers:
+        assert watcher.ask(Opcode.ADD_WATCH, text("/") + integer(1)).code == 0
+    before = server.process.memory_info().rss
+    operations = [(Opcode.SET_DATA, text("/all") + buffer(b"") + integer(-1))] * (count - 1)
+    operations.append((Opcode.CREATE, text("/all/last") + buffer(b"") + OPEN + integer(0)))
+    assert honest.ask(Opcode.MULTI, multi_of(operations)).code == 0
+    reader = threading.Thread(target=_read_of_all, args=(watchers, count), name="reader")
+    reader.start()
+    served = 0
+    while reader.is_alive():
+        assert honest.ask(Opcode.EXISTS, text("/all") + boolean(False)).code == 0
+        served += 1
+    assert served > 10
+    assert server.process.memory_info().rss - before < 100 * MB
+    for watcher in watchers:
+        assert [path for _, path, _ in watcher.events] == ["/all"] * (count - 1) + ["/all/last"]
+        watcher.drop()
+    for path in ("/all/last", "/all"):
+        assert honest.ask(Opcode.DELETE, text(path) + integer(-1)).code == 0
+
+
+def _read_of_all(clients: list[WireClient], count: int) -> None:
+    for client in clients:
+        _read_events(client, count)
+
+
 def test_a_watcher_that_does_not_read_is_hung_up_on(
     server: StoreProcess, honest: WireClient
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from loadmanager.kit.zookeeper.embedded.codes import (
     RefusedRequestError,
     WatchMode,
 )
-from loadmanager.kit.zookeeper.embedded.commits import TURN_ANSWERS, TreeCommits
+from loadmanager.kit.zookeeper.embedded.commits import TAKER_ANSWERS, TURN_ANSWERS, TreeCommits
 from loadmanager.kit.zookeeper.embedded.connections import StoreConnections
 from loadmanager.kit.zookeeper.embedded.file import TreeChanges, TreeFile
 from loadmanager.kit.zookeeper.embedded.jute import (
@@ -33,6 +34,7 @@ from loadmanager.kit.zookeeper.embedded.jute import (
     text,
     vector,
 )
+from loadmanager.kit.zookeeper.embedded.outgoing import ENTRY_BYTES, EventFrames, Outgoing
 from loadmanager.kit.zookeeper.embedded.sessions import SESSIONS_MAX, TreeSession, TreeSessions
 from loadmanager.kit.zookeeper.embedded.transactions import (
     CreateNode,
@@ -51,7 +53,8 @@ from loadmanager.kit.zookeeper.embedded.words import StoreFigures, answer_to, is
 
 def concerned(watches: TreeWatches, kind: EventKind, path: str) -> list[Any]:
     """Who hears of an event."""
-    return list(watches.concerned(NodeEvent(kind, path, OPEN_ACL)))
+    groups = watches.concerned(NodeEvent(kind, path, OPEN_ACL))
+    return list(dict.fromkeys(watcher for group in groups for watcher in group.watchers))
 
 
 def test_a_watch_is_for_one_event() -> None:
@@ -200,13 +203,18 @@ class Taker:
     """Where answers go."""
 
     def __init__(self) -> None:
-        self.waiting_bytes = 0
+        self.waiting: deque[Outgoing] = deque()
+        self.waiting_bytes = self.event_bytes = 0
+        self.paused = False
         self.overflows = 0
         self.answers: list[bytes | None] = []
 
     def take(self, answer: bytes | None) -> None:
         """An answer."""
         self.answers.append(answer)
+
+    def dismiss(self) -> None:
+        """It is to be hung up on."""
 
     def overflow(self) -> None:
         """More than may wait."""
@@ -330,6 +338,52 @@ async def test_what_waits_for_one_write_is_bounded() -> None:
     await commits.run()
     assert (small.answers, small.overflows) == ([b"a", b"b"], 0)
     assert {taker.waiting_bytes for taker in many} == {0}
+
+
+async def test_events_that_many_wait_for_are_held_once() -> None:
+    """A hundred clients wait for forty megabytes of the same events: nobody is hung up on. They
+    come in turns, in order and before later answers; who does not read keeps nobody waiting.
+    """
+    tree, file = NodeTree(), HeldFile()
+    commits = TreeCommits(tree, TreeSessions([], 0.0, 0), file, CLOCK)  # type: ignore[arg-type]
+    change(tree, "/a")
+    events = [b"%d" % number for number in range(100)]
+    size, many = 10 << 20, [Taker() for _ in range(100)]
+    slow, gone, *others = many
+    slow.paused = True
+    for _ in range(4):
+        commits.send_events([(each, EventFrames(iter(events), size >> 2)) for each in many], size)
+    commits.forget(gone)
+    for each in others:
+        commits.send(each, b"after")
+    assert not any(each.overflows for each in many)
+    file.passes.release()
+    running = asyncio.create_task(commits.run())
+    await until(lambda: any(each.answers for each in others))
+    counts = [len(each.answers) for each in others]
+    assert max(counts) - min(counts) <= TAKER_ANSWERS, "each has its turn"
+    await until(lambda: others[-1].answers[-1:] == [b"after"])
+    assert all(each.answers == [*events * 4, b"after"] for each in others)
+    assert slow.answers == gone.answers == []
+    assert (slow.event_bytes, gone.event_bytes) == (size + 4 * ENTRY_BYTES, 0)
+    slow.paused = False
+    commits.wanted()
+    commits.stop()
+    await running
+    assert slow.answers == events * 4
+    assert commits.waiting == commits._waiting_bytes == slow.event_bytes == 0
+
+
+async def test_who_does_not_read_events_is_hung_up_on() -> None:
+    """At a bound that counts what it waits for as if nobody else did."""
+    tree, file = NodeTree(), HeldFile()
+    commits = TreeCommits(tree, TreeSessions([], 0.0, 0), file, CLOCK)  # type: ignore[arg-type]
+    change(tree, "/a")
+    slow, size = Taker(), BACKLOG_BYTES_MAX // 4
+    for _ in range(5):
+        commits.send_events([(slow, EventFrames(iter([b"x"]), size))], size)
+    assert slow.overflows == 1
+    assert slow.event_bytes == 4 * (size + ENTRY_BYTES)
 
 
 # Connections

@@ -5,7 +5,7 @@ keeps its tree in a SQLite file. It has no replicas: an ensemble of ZooKeeper is
 
 From the inside out, each of one idea: `jute` (bytes), `codes`, `records` (requests and answers),
 `paths`, `access` (ACLs); `nodes`, `tree` and `transactions`, `watches`, `sessions`: the state,
-synchronous and without input or output; `file` (SQLite), `commits` (an answer leaves once what it
-depends on is on the disk), `service` (what each request does), `words` (four-letter words),
-`connection`, `server`.
+synchronous and without input or output; `file` (SQLite), `outgoing` (what waits for a client),
+`commits` (an answer leaves once what it depends on is on the disk), `service` (what each request
+does), `words` (four-letter words), `connection`, `server`.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from loadmanager.kit.zookeeper.embedded.access import AclIdentity
+from loadmanager.kit.zookeeper.embedded.outgoing import Outgoing
 
 BACKLOG_BYTES_MAX = 32 << 20
 """A client that does not read its events is hung up on then; it connects again and catches up."""
@@ -19,10 +22,17 @@ class StoreClient:
         """`address`: the IP address that it connects from."""
         self.session_id = 0
         self.identities: list[AclIdentity] = [AclIdentity("ip", address)]
-        self.waiting_bytes = 0
+        self.waiting: deque[Outgoing] = deque()
+        self.waiting_bytes = self.event_bytes = 0
+        self.paused = False
+        """True while it does not read what it was sent: what waits for it goes on waiting."""
 
     def take(self, answer: bytes | None) -> None:
         """Send an answer. None: there is nothing more; hang up."""
+        raise NotImplementedError
+
+    def dismiss(self) -> None:
+        """It is to be hung up on after what waits for it."""
         raise NotImplementedError
 
     def overflow(self) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from loadmanager.kit.clock import Clock
@@ -19,23 +21,36 @@ from loadmanager.kit.zookeeper.embedded.client import (
     HELD_BYTES_MAX,
 )
 from loadmanager.kit.zookeeper.embedded.file import TreeChanges, TreeFile
+from loadmanager.kit.zookeeper.embedded.outgoing import EventFrames, Outgoing, SharedEvents
 from loadmanager.kit.zookeeper.embedded.sessions import TreeSessions
 from loadmanager.kit.zookeeper.embedded.tree import NodeTree
 
-ENTRY_BYTES = 200
-"""About what a waiting answer takes in memory beside its bytes."""
 TURN_ANSWERS = 500
-"""After so many that have waited, it is the turn of other connections."""
+"""After so many that have waited, it is the turn of requests."""
+TAKER_ANSWERS, TAKER_BYTES = 50, 64 << 10
+"""After so many for one taker, it is the turn of another."""
+TURN_S = 0.005
+"""Requests wait no longer than about this for those that have waited."""
 
 
 class AnswerTaker(Protocol):
     """Where answers go."""
 
+    waiting: deque[Outgoing]
+    """What waits for the disk, or for its turn."""
     waiting_bytes: int
-    """How much memory those take that wait for the disk."""
+    """How much memory its answers take that wait."""
+    event_bytes: int
+    """How much memory the events take that wait for it, and perhaps for others."""
+    paused: bool
+    """True while it does not read what it was sent."""
 
     def take(self, answer: bytes | None) -> None:
         """Send it. None: there is nothing more; hang up."""
+        ...
+
+    def dismiss(self) -> None:
+        """It is to be hung up on after what waits for it."""
         ...
 
     def overflow(self) -> None:
@@ -45,7 +60,9 @@ class AnswerTaker(Protocol):
 
 @dataclass(slots=True)
 class AnswerWaits:
-    """How long answers and events waited for the disk since the server started, in seconds."""
+    """How long answers, and lists of events, waited for the disk and for their turn since the
+    server started, in seconds.
+    """
 
     count: int = 0
     sum_s: float = 0.0
@@ -69,7 +86,8 @@ class TreeCommits:
         self._file = file
         self._clock = clock
         self._durable_zxid = tree.zxid
-        self._waiting: deque[tuple[int, float, AnswerTaker, bytes | None]] = deque()
+        self._takers: dict[AnswerTaker, None] = {}
+        """For whom something waits; first whose turn it is."""
         self._waiting_bytes = 0
         self._wanted = asyncio.Event()
         self._stopped = False
@@ -79,35 +97,68 @@ class TreeCommits:
 
     @property
     def waiting(self) -> int:
-        """How many answers and events wait for the disk."""
-        return len(self._waiting)
+        """How many answers, and lists of events, wait for the disk or for their turn."""
+        return sum(len(taker.waiting) for taker in self._takers)
 
     def send(self, taker: AnswerTaker, answer: bytes | None) -> None:
         """Hand over an answer, or the end, as soon as it may leave, behind what waits for the same
         taker. Hangs up on one for which too much waits.
         """
-        if self._durable_zxid >= self._tree.zxid and not taker.waiting_bytes:
+        if answer is None:
+            taker.dismiss()
+        if self._durable_zxid >= self._tree.zxid and not taker.waiting:
             self.waits.add(0.0)
             taker.take(answer)
-            return
-        if self._is_full_for(taker):
+        else:
+            self._put(taker, Outgoing(*self._since(), answer))
+
+    def send_events(
+        self, events: Sequence[tuple[AnswerTaker, EventFrames]], shared_bytes: int
+    ) -> None:
+        """Hand over what the last transaction did to those who watch. `shared_bytes`: how much
+        memory that takes, once for all of them.
+        """
+        shared = SharedEvents(shared_bytes, len(events))
+        self._waiting_bytes += shared_bytes
+        for taker, frames in events:
+            self._put(taker, Outgoing(*self._since(), events=frames, shared=shared))
+
+    def forget(self, taker: AnswerTaker) -> None:
+        """It is gone: nothing waits for it any more."""
+        while taker.waiting:
+            self._leave(taker, taker.waiting.popleft())
+        self._takers.pop(taker, None)
+
+    def _since(self) -> tuple[int, float]:
+        return self._tree.zxid, self._clock.monotonic_s()
+
+    def _put(self, taker: AnswerTaker, outgoing: Outgoing) -> None:
+        most = FOOTPRINT_BYTES if self._waiting_bytes > HELD_BYTES_MAX else BACKLOG_BYTES_MAX
+        full = taker.waiting_bytes + taker.event_bytes > most
+        self._count(taker, outgoing, 1)
+        if full:
+            self._leave(taker, outgoing)
             taker.overflow()
             return
-        self._count(taker, answer, 1)
-        self._waiting.append((self._tree.zxid, self._clock.monotonic_s(), taker, answer))
+        taker.waiting.append(outgoing)
+        self._takers[taker] = None
         self._wanted.set()
 
-    def _is_full_for(self, taker: AnswerTaker) -> bool:
-        most = FOOTPRINT_BYTES if self._waiting_bytes > HELD_BYTES_MAX else BACKLOG_BYTES_MAX
-        return taker.waiting_bytes > most
+    def _count(self, taker: AnswerTaker, outgoing: Outgoing, sign: int) -> None:
+        taker.waiting_bytes += sign * outgoing.answer_bytes
+        taker.event_bytes += sign * outgoing.event_bytes
+        self._waiting_bytes += sign * outgoing.answer_bytes
 
-    def _count(self, taker: AnswerTaker, answer: bytes | None, sign: int) -> None:
-        size = sign * (ENTRY_BYTES + len(answer or b""))
-        taker.waiting_bytes += size
-        self._waiting_bytes += size
+    def _leave(self, taker: AnswerTaker, outgoing: Outgoing) -> None:
+        """It waits no more."""
+        self._count(taker, outgoing, -1)
+        if outgoing.shared is not None:
+            outgoing.shared.clients -= 1
+            if not outgoing.shared.clients:
+                self._waiting_bytes -= outgoing.shared.size
 
     def wanted(self) -> None:
-        """The tree has changed."""
+        """The tree has changed, or a taker reads again."""
         self._wanted.set()
 
     def stop(self) -> None:
@@ -116,37 +167,74 @@ class TreeCommits:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Write, until `stop`. Raises `OperationalError` if the file cannot be written: what waits
-        then is never answered.
+        """Write and deliver, until `stop`. Raises `OperationalError` if the file cannot be written:
+        what waits then is never answered.
         """
+        writing: asyncio.Future[None] | None = None
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            if self._durable_zxid < self._tree.zxid:
-                await self._write()
-            elif self._stopped:
+            if writing is not None and writing.done():
+                writing.result()
+                writing = None
+            if writing is None and self._durable_zxid < self._tree.zxid:
+                writing = self._begin_write()
+            if self._deliver_some():
+                await asyncio.sleep(0)
+            elif self._stopped and writing is None:
                 return
+            else:
+                await self._wanted.wait()
+                self._wanted.clear()
 
-    async def _write(self) -> None:
+    def _begin_write(self) -> asyncio.Future[None]:
         zxid = self._tree.zxid
         changes = TreeChanges.of(zxid, self._tree.take_changes(), self._sessions.take_changes())
         self.writing_since_s = self._clock.monotonic_s()
-        try:
-            await asyncio.to_thread(self._file.write, changes)
-        finally:
-            self.writing_since_s = None
-        self._durable_zxid = zxid
-        self._wanted.set()  # more may have come meanwhile
-        await self._deliver()
+        writing = asyncio.get_running_loop().run_in_executor(None, self._file.write, changes)
+        writing.add_done_callback(partial(self._written, zxid))
+        return writing
 
-    async def _deliver(self) -> None:
-        """Send what waited for this write, some in each turn of the loop."""
+    def _written(self, zxid: int, writing: asyncio.Future[None]) -> None:
+        self.writing_since_s = None
+        if not writing.cancelled() and writing.exception() is None:
+            self._durable_zxid = zxid
+        self._wanted.set()
+
+    def _deliver_some(self) -> bool:
+        """Send what waits no more for the disk, as much as a turn of the loop permits. False: there
+        was nothing.
+        """
+        until_s = self._clock.monotonic_s() + TURN_S
         sent = 0
-        while self._waiting and self._waiting[0][0] <= self._durable_zxid:
-            _, since_s, taker, answer = self._waiting.popleft()
-            self.waits.add(max(self._clock.monotonic_s() - since_s, 0.0))
-            self._count(taker, answer, -1)
-            taker.take(answer)
+        for taker in list(self._takers):
+            sent += self._deliver_to(taker)
+            if sent >= TURN_ANSWERS or self._clock.monotonic_s() > until_s:
+                break
+        return sent > 0
+
+    def _deliver_to(self, taker: AnswerTaker) -> int:
+        sent = sent_bytes = 0
+        while sent < TAKER_ANSWERS and sent_bytes <= TAKER_BYTES and not taker.paused:
+            if not taker.waiting or taker.waiting[0].zxid > self._durable_zxid:
+                break
+            frame = self._next_frame(taker)
             sent += 1
-            if sent % TURN_ANSWERS == 0:
-                await asyncio.sleep(0)
+            sent_bytes += len(frame or b"")
+            if frame != b"":
+                taker.take(frame)
+        if taker in self._takers:
+            del self._takers[taker]
+            if taker.waiting:  # its next turn is after the others'
+                self._takers[taker] = None
+        return sent
+
+    def _next_frame(self, taker: AnswerTaker) -> bytes | None:
+        """What it is sent next; empty: nothing, yet."""
+        first = taker.waiting[0]
+        if first.events is not None:
+            frame = next(first.events.frames, None)
+            if frame is not None:
+                return frame
+        taker.waiting.popleft()
+        self._leave(taker, first)
+        self.waits.add(max(self._clock.monotonic_s() - first.since_s, 0.0))
+        return first.answer if first.events is None else b""

@@ -50,6 +50,10 @@ class ConnectionKeeper(Protocol):
         """The answer to a four-letter word."""
         ...
 
+    def reads_again(self) -> None:
+        """A connection has read what it was sent."""
+        ...
+
     def relieve(self) -> None:
         """A connection holds much: if all hold too much, hang up on those that hold most, soon."""
         ...
@@ -67,6 +71,8 @@ class StoreConnection(StoreClient, asyncio.Protocol):
         self._keeper = keeper
         self.since_s = now_s
         """When it was made, and later when it was told to end, on the monotonic clock."""
+        self.dismissed = False
+        """True once it is to be hung up on after what waits for it."""
         self.address = ""
         self.requests = self.answers = 0
         self.ending = False
@@ -111,8 +117,14 @@ class StoreConnection(StoreClient, asyncio.Protocol):
             self._keeper.relieve()
         self._work()
 
+    def pause_writing(self) -> None:
+        """The client does not read what it was sent."""
+        self.paused = True
+
     def resume_writing(self) -> None:
         """The client has read what it was sent."""
+        self.paused = False
+        self._keeper.reads_again()
         self._schedule_work()
 
     # Answers
@@ -135,6 +147,11 @@ class StoreConnection(StoreClient, asyncio.Protocol):
         else:
             self.answers += 1
             self._put(integer(len(answer)) + answer)
+
+    def dismiss(self) -> None:
+        """Hang up after what waits for it."""
+        self.dismissed = True
+        self.since_s = self._loop.time()
 
     def end(self) -> None:
         """Hang up after what was sent before."""

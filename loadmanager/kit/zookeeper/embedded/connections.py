@@ -70,6 +70,7 @@ class StoreConnections:
         if self._by_session.get(connection.session_id) is connection:
             del self._by_session[connection.session_id]
         self._service.watches.forget(connection)
+        self._commits.forget(connection)
 
     def connect(self, connection: StoreConnection, wanted: ConnectRequest) -> None:
         """Give a connection a session. An older one with the same session is hung up on."""
@@ -101,6 +102,10 @@ class StoreConnections:
     def words(self, word: bytes) -> bytes:
         """The answer to a four-letter word."""
         return answer_to(word, self._figures())
+
+    def reads_again(self) -> None:
+        """What waits for a connection can leave."""
+        self._commits.wanted()
 
     def relieve(self) -> None:
         """Hang up on the connections that hold most, if all hold too much: once per turn of the
@@ -140,8 +145,9 @@ class StoreConnections:
             if connection is not None:
                 self._commits.send(connection, None)
         for each in list(self._connections):
-            limit_s = GOODBYE_S if each.ending else HANDSHAKE_S
-            if (each.ending or not each.session_id) and now_s - each.since_s > limit_s:
+            leaves = each.ending or (each.dismissed and each.paused)
+            limit_s = GOODBYE_S if leaves else HANDSHAKE_S
+            if (leaves or not each.session_id) and now_s - each.since_s > limit_s:
                 each.abort()
 
     def abort_all(self) -> None:

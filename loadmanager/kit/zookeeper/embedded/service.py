@@ -42,7 +42,7 @@ class TreeService:
         self.watches = TreeWatches()
         self._commits = commits
         self._clock = clock
-        self._watching = TreeWatching(tree, self.watches, commits.send)
+        self._watching = TreeWatching(tree, self.watches, commits)
         self._handlers: dict[int, Handler] = {
             **TreeReads(tree, self.watches).handlers,
             **self._watching.handlers,

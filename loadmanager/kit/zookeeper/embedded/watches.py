@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 
 from loadmanager.kit.zookeeper.embedded.codes import (
     ErrorCode,
@@ -23,12 +24,32 @@ WATCH_COST_BYTES = 300
 Watcher = Hashable
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchersAlike:
+    """Those who watched a path when an event came. The same object as long as they are the same,
+    so that thousands of events cost no more than one.
+    """
+
+    watchers: tuple[Watcher, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PathWatchers:
+    """All watchers of a path, and those of two modes among them."""
+
+    all: WatchersAlike
+    once: tuple[Watcher, ...]
+    recursive: WatchersAlike | None
+
+
 class WatchTable:
     """Watches of one sort, of data or of children: path → watcher → modes."""
 
     def __init__(self) -> None:
         self._watchers: dict[str, dict[Watcher, WatchMode]] = {}
         self._paths: dict[Watcher, set[str]] = {}
+        self._groups: dict[str, _PathWatchers] = {}
+        """Of paths at which nothing has changed since they were looked at."""
         self._recursive = 0
         self.cost = 0
 
@@ -59,20 +80,36 @@ class WatchTable:
         for path in list(self._paths.get(watcher, ())):
             self._put(path, watcher, WatchMode(0))
 
-    def trigger(self, path: str) -> list[Watcher]:
+    def trigger(self, path: str) -> list[WatchersAlike]:
         """Those whom an event of a path concerns; what lasts for one event ends."""
-        concerned = dict.fromkeys(self._watchers.get(path, ()))
-        for watcher in concerned:
-            self._put(path, watcher, self._watchers[path][watcher] & ~WatchMode.ONCE)
+        concerned = []
+        if path in self._watchers:
+            here = self._group(path)
+            concerned.append(here.all)
+            for watcher in here.once:
+                self._put(path, watcher, self._watchers[path][watcher] & ~WatchMode.ONCE)
         if self._recursive:
-            recursive = int(WatchMode.RECURSIVE)
-            for above in _above(path):
-                for watcher, modes in self._watchers.get(above, {}).items():
-                    if int(modes) & recursive:  # a flag's & is slow
-                        concerned[watcher] = None
-        return list(concerned)
+            concerned += (
+                whole
+                for above in _above(path)
+                if above in self._watchers and (whole := self._group(above).recursive)
+            )
+        return concerned
+
+    def _group(self, path: str) -> _PathWatchers:
+        group = self._groups.get(path)
+        if group is None:
+            modes = self._watchers[path]
+            recursive = tuple(each for each in modes if modes[each] & WatchMode.RECURSIVE)
+            group = self._groups[path] = _PathWatchers(
+                WatchersAlike(tuple(modes)),
+                tuple(each for each in modes if modes[each] & WatchMode.ONCE),
+                WatchersAlike(recursive) if recursive else None,
+            )
+        return group
 
     def _put(self, path: str, watcher: Watcher, modes: WatchMode) -> None:
+        self._groups.pop(path, None)
         watchers = self._watchers[path]
         before = watchers.get(watcher, WatchMode(0))
         self._recursive += bool(modes & WatchMode.RECURSIVE) - bool(before & WatchMode.RECURSIVE)
@@ -114,20 +151,14 @@ class TreeWatches:
         self.data.forget(watcher)
         self.children.forget(watcher)
 
-    def concerned(self, event: NodeEvent) -> Iterator[Watcher]:
-        """Those who are sent an event, each once."""
+    def concerned(self, event: NodeEvent) -> list[WatchersAlike]:
+        """Those who are sent an event. Whoever is in several groups is sent it once."""
         if event.kind is EventKind.CHILDREN:
-            yield from self.children.trigger(event.path)
-            return
-        first = self.data.trigger(event.path)
-        yield from first
+            return self.children.trigger(event.path)
+        concerned = self.data.trigger(event.path)
         if event.kind is EventKind.DELETED:
-            told_before = set(first)
-            yield from (
-                watcher
-                for watcher in self.children.trigger(event.path)
-                if watcher not in told_before
-            )
+            concerned += self.children.trigger(event.path)
+        return concerned
 
 
 def _above(path: str) -> Iterator[str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple, Protocol
 
-from loadmanager.kit.zookeeper.embedded.access import check_access
+from loadmanager.kit.zookeeper.embedded.access import Acl, check_access
 from loadmanager.kit.zookeeper.embedded.client import StoreClient
 from loadmanager.kit.zookeeper.embedded.codes import (
     ErrorCode,
@@ -16,11 +20,12 @@ from loadmanager.kit.zookeeper.embedded.codes import (
 )
 from loadmanager.kit.zookeeper.embedded.jute import JuteReader, MalformedRecordError, integer
 from loadmanager.kit.zookeeper.embedded.nodes import TreeNode
+from loadmanager.kit.zookeeper.embedded.outgoing import ENTRY_BYTES, EventFrames
 from loadmanager.kit.zookeeper.embedded.reading import Handler
 from loadmanager.kit.zookeeper.embedded.records import event, path_in
 from loadmanager.kit.zookeeper.embedded.transactions import NodeEvent
 from loadmanager.kit.zookeeper.embedded.tree import NodeTree
-from loadmanager.kit.zookeeper.embedded.watches import TreeWatches
+from loadmanager.kit.zookeeper.embedded.watches import TreeWatches, WatchersAlike
 
 NO_ZXID = -1
 """In an event that catches up with a change of unknown number."""
@@ -36,16 +41,47 @@ _REMOVED_MODES = {
 }
 """The types of removeWatches."""
 
-Send = Callable[[StoreClient, bytes], None]
+
+class EventSender(Protocol):
+    """Where events go."""
+
+    def send(self, taker: StoreClient, answer: bytes) -> None:
+        """One event."""
+        ...
+
+    def send_events(
+        self, events: Sequence[tuple[StoreClient, EventFrames]], shared_bytes: int
+    ) -> None:
+        """Those of a transaction, which take `shared_bytes` of memory together."""
+        ...
+
+
+class _Event(NamedTuple):
+    number: int
+    acl: Acl
+    frame: bytes
+
+
+@dataclass(slots=True)
+class _Heard:
+    """The events of a transaction that those who watch alike hear of."""
+
+    group: WatchersAlike
+    events: list[_Event] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, happened: _Event) -> None:
+        self.events.append(happened)
+        self.size += ENTRY_BYTES + len(happened.frame)
 
 
 class TreeWatching:
     """Answers requests about watches; `handlers` has one for each opcode."""
 
-    def __init__(self, tree: NodeTree, watches: TreeWatches, send: Send) -> None:
+    def __init__(self, tree: NodeTree, watches: TreeWatches, sender: EventSender) -> None:
         self._tree = tree
         self._watches = watches
-        self._send = send
+        self._sender = sender
         self.handlers: dict[int, Handler] = {
             Opcode.ADD_WATCH: self._add,
             Opcode.REMOVE_WATCHES: self._remove,
@@ -55,17 +91,36 @@ class TreeWatching:
         }
 
     def send_events(self, events: Iterable[NodeEvent]) -> None:
-        """Tell the watchers what the last transaction did, those who may read the node."""
-        for happened in events:
-            data = None
-            for client in self._watches.concerned(happened):
+        """Tell the watchers what the last transaction did, those who may read the node.
+
+        Thousands of changes that hundreds watch are millions of events: here it is only noted who
+        hears of what, which costs as much as the changes and the watchers, not their product.
+        """
+        heard: dict[int, _Heard] = {}
+        size = 0
+        for number, happened in enumerate(events):
+            groups = self._watches.concerned(happened)
+            if not groups:
+                continue
+            frame = event(happened.kind, happened.path, self._tree.zxid)
+            size += ENTRY_BYTES + len(frame)
+            for group in groups:
+                if id(group) not in heard:
+                    heard[id(group)] = _Heard(group)
+                heard[id(group)].add(_Event(number, happened.acl, frame))
+        of_clients: dict[StoreClient, list[_Heard]] = {}
+        for each in heard.values():
+            for client in each.group.watchers:
                 assert isinstance(client, StoreClient), "clients watch"
-                try:
-                    check_access(happened.acl, Permission.READ, client.identities)
-                except RefusedRequestError:
-                    continue
-                data = data or event(happened.kind, happened.path, self._tree.zxid)
-                self._send(client, data)
+                of_clients.setdefault(client, []).append(each)
+        if of_clients:
+            self._sender.send_events(
+                [
+                    (client, EventFrames(_frames(client, lists), sum(each.size for each in lists)))
+                    for client, lists in of_clients.items()
+                ],
+                size,
+            )
 
     def _add(self, client: StoreClient, reader: JuteReader) -> bytes:
         path, mode = path_in(reader), _MODES.get(reader.integer())
@@ -112,12 +167,38 @@ class TreeWatching:
                 if kind is None:
                     watches.add(table, path, client, WatchMode.ONCE)
                 else:
-                    self._send(client, event(kind, path, NO_ZXID))
+                    self._sender.send(client, event(kind, path, NO_ZXID))
         if not reader.at_end:
             for mode in (WatchMode.PERSISTENT, WatchMode.RECURSIVE):
                 for path in reader.vector(lambda: path_in(reader)):
                     watches.add_lasting(path, client, mode)
         return b""
+
+
+def _frames(client: StoreClient, lists: Sequence[_Heard]) -> Iterator[bytes]:
+    """Each event once, in the order in which they happened; empty if the client may not hear of
+    it.
+    """
+    events: Iterable[_Event] = lists[0].events
+    if len(lists) > 1:
+        events = heapq.merge(*(each.events for each in lists), key=itemgetter(0))
+    last_number = -1
+    permitted: dict[int, bool] = {}  # by the id of an ACL: to compare two takes long
+    for number, acl, frame in events:
+        if number == last_number:
+            continue
+        last_number = number
+        if id(acl) not in permitted:
+            permitted[id(acl)] = _may_read(client, acl)
+        yield frame if permitted[id(acl)] else b""
+
+
+def _may_read(client: StoreClient, acl: Acl) -> bool:
+    try:
+        check_access(acl, Permission.READ, client.identities)
+    except RefusedRequestError:
+        return False
+    return True
 
 
 def _missed_by_reader(node: TreeNode | None, heard_zxid: int) -> EventKind | None:

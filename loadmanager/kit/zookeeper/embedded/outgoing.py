@@ -1,0 +1,50 @@
+"""What waits for a client: an answer, or those events of a transaction that it watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ENTRY_BYTES = 200
+"""About what a waiting answer, or a waiting event, takes in memory beside its bytes."""
+
+
+class EventFrames(NamedTuple):
+    """The events of a transaction for one client, and about how much memory they take."""
+
+    frames: Iterator[bytes]
+    """An empty one stands for what the client may not hear of."""
+    size: int
+
+
+@dataclass(slots=True)
+class SharedEvents:
+    """The events of one transaction. All who watch wait for the same bytes."""
+
+    size: int
+    """About how much memory they take, in bytes."""
+    clients: int
+    """For how many they wait."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """It may leave once `zxid` is on the disk: an answer, or events."""
+
+    zxid: int
+    since_s: float
+    answer: bytes | None = None
+    """None without events: there is nothing more; hang up."""
+    events: EventFrames | None = None
+    shared: SharedEvents | None = None
+
+    @property
+    def answer_bytes(self) -> int:
+        """How much memory the answer takes."""
+        return 0 if self.events else ENTRY_BYTES + len(self.answer or b"")
+
+    @property
+    def event_bytes(self) -> int:
+        """How much memory the events take, also if others wait for them, too."""
+        return ENTRY_BYTES + self.events.size if self.events else 0
