@@ -38,6 +38,7 @@ class Client:
     def __init__(self, *, answers: bool) -> None:
         self.answers = answers
         self.sent = self.dropped = 0
+        self.refused = False
 
     def write_nothing_async(self) -> Any:
         self.sent += 1

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import SessionExpiredError
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.serialization import Transaction, int_struct, write_string
 from kazoo.protocol.states import Callback, WatchedEvent
@@ -219,12 +220,20 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         self.granted_timeout_s: float = self._session_timeout / 1000
         self.connecting_s = 0.0
         """When the present connection, or the last one, was begun, on the monotonic clock."""
+        self.refused = False
+        """True if a server answered last that it gives this client no session."""
         self._data_watchers = _DataWatchers(self._trees)
         connect = self._connection._connect
 
         def remember_granted(*address: Any) -> tuple[float, float]:
             self.connecting_s = time.monotonic()
-            read_timeout_ms, connect_timeout_ms = connect(*address)
+            had_session = bool(self._session_id)
+            self.refused = False
+            try:
+                read_timeout_ms, connect_timeout_ms = connect(*address)
+            except SessionExpiredError:
+                self.refused = not had_session
+                raise
             # kazoo reads for two thirds of the session timeout
             self.granted_timeout_s = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms

@@ -139,6 +139,7 @@ class Heartbeat:
                     last_answer_s=self._answered_s,
                     lease_left_s=self.lease.valid_until_s - now_s,
                     error=self._client.last_warning.text or "no answer to a heartbeat",
+                    refused=self._client.refused,
                 )
             if connected and not dead:
                 self._unanswered += 1

@@ -6,6 +6,11 @@ from loadmanager.kit.logger import get_logger
 
 LOG_INTERVAL_S = 60.0
 
+REFUSED = (
+    "ZooKeeper answers, but refuses new sessions: it has as many as it may (an embedded store "
+    "10,000); look for clients that begin sessions without end"
+)
+
 log = get_logger("zookeeper")
 
 
@@ -23,9 +28,17 @@ class OutageLog:
         self._losses = 0
 
     def unanswered(
-        self, now_s: float, *, last_answer_s: float, lease_left_s: float, error: str
+        self,
+        now_s: float,
+        *,
+        last_answer_s: float,
+        lease_left_s: float,
+        error: str,
+        refused: bool = False,
     ) -> None:
-        """To be called often while ZooKeeper does not answer. Times are monotonic."""
+        """To be called often while ZooKeeper does not answer, or `refused` a session. Times are
+        monotonic.
+        """
         if self._since_s is None:
             self._since_s = last_answer_s
             self._losses += 1
@@ -36,7 +49,9 @@ class OutageLog:
         else:
             effect = "until ZooKeeper answers, this broker serves only stored topics that are open"
         log.warning(
-            "ZooKeeper does not answer: check that it runs and can be reached",
+            REFUSED
+            if refused
+            else "ZooKeeper does not answer: check that it runs and can be reached",
             servers=self._servers,
             setting="metadataStoreUrl",
             for_s=round(now_s - self._since_s, 1),

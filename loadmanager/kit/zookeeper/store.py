@@ -52,7 +52,7 @@ from loadmanager.kit.metadata.store import (
 )
 from loadmanager.kit.zookeeper.client import TreeWatchingClient
 from loadmanager.kit.zookeeper.heartbeat import Heartbeat
-from loadmanager.kit.zookeeper.outage import OutageLog
+from loadmanager.kit.zookeeper.outage import REFUSED, OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 
 REQUESTS_AT_ONCE_MAX = 32
@@ -136,7 +136,9 @@ class ZooKeeperStore:
                         pass
             except TimeoutError:
                 raise OperationalError(
-                    f"ZooKeeper at {self._settings.hosts} does not answer within "
+                    f"{self._settings.hosts}: {REFUSED}"
+                    if self._client.refused
+                    else f"ZooKeeper at {self._settings.hosts} does not answer within "
                     f"{within_s:g} s; is {self._url_key} right?"
                 ) from None
             if self._settings.chroot:

@@ -15,8 +15,9 @@ from system.proxy import Proxy
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.store import SessionState
+from loadmanager.kit.zookeeper.embedded.records import connect_answer
 from loadmanager.kit.zookeeper.java import JavaZooKeeper
-from loadmanager.kit.zookeeper.outage import OutageLog
+from loadmanager.kit.zookeeper.outage import REFUSED, OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore, _value_of
 from loadmanager.testing.store_contract import next_of, until
@@ -197,3 +198,30 @@ def test_link_that_comes_and_goes_is_said_once_a_minute() -> None:
             outage.unanswered(now_s, last_answer_s=now_s - 1, lease_left_s=3.0, error="reset")
             outage.answered(now_s + 1)
     assert [line.get("losses") for line in logs] == [None, None, 30, None]
+
+
+async def test_a_store_that_refuses_sessions_is_said_to_answer() -> None:
+    """Its address is right; what it lacks is room."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        answer = connect_answer(None, says_read_only=True)
+        writer.write(len(answer).to_bytes(4, "big") + answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        settings = ZooKeeperSettings(url=f"zk:{host}:{port}", operation_timeout_s=2)
+        with pytest.raises(OperationalError, match="answers, but refuses new sessions"):
+            async with ZooKeeperStore(settings):
+                pass
+
+
+def test_an_outage_says_that_sessions_are_refused() -> None:
+    """In place of asking whether ZooKeeper runs."""
+    outage = OutageLog("zoo:2181")
+    with capture_logs() as logs:
+        outage.unanswered(100.0, last_answer_s=99.0, lease_left_s=1.0, error="x", refused=True)
+    assert logs[0]["event"] == REFUSED

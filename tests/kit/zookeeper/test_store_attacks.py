@@ -19,6 +19,7 @@ from ports import free_port
 from loadmanager.kit.zookeeper.embedded.codes import ErrorCode, Opcode
 from loadmanager.kit.zookeeper.embedded.connection import FRAME_BYTES_MAX
 from loadmanager.kit.zookeeper.embedded.jute import boolean, buffer, integer, long, text, vector
+from loadmanager.kit.zookeeper.embedded.sessions import SESSIONS_MAX
 
 OPEN = acl_of([(31, "world", "anyone")])
 MB = 1 << 20
@@ -159,6 +160,37 @@ def test_two_thousand_silent_connections(server: StoreProcess) -> None:
             client.ask(Opcode.CLOSE_SESSION, b"")
             client.drop()
         assert server.process.memory_info().rss - before < 60 * MB
+
+
+def test_sessions_that_nobody_resumes(server: StoreProcess, honest: WireClient) -> None:
+    """As many as there may be, with the longest timeout. New clients are served: sessions without
+    a connection and without a node give way.
+    """
+    owner, other = connected(server), connected(server)
+    body = text("/owned") + buffer(b"") + OPEN + integer(1)
+    assert owner.ask(Opcode.CREATE, body).code == 0
+    owner.drop()
+    begin = integer(0) + long(0) + integer(SESSION_MS) + long(0) + buffer(bytes(16))
+    for _ in range(SESSIONS_MAX // 200):
+        with ExitStack() as stack:
+            socks = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                for _ in range(200)
+            ]
+            for sock in socks:
+                sock.sendall(struct.pack(">i", len(begin)) + begin)
+            for sock in socks:
+                sock.settimeout(60)
+                assert sock.recv(4)
+    late = connected(server)
+    assert late.ask(Opcode.EXISTS, text("/owned") + boolean(False)).code == 0
+    assert "too many sessions; ended the idlest" in server.log.read_text()
+    assert owner.connect(), "it has a node"
+    for client in (owner, other, late):
+        assert client.ask(Opcode.EXISTS, text("/") + boolean(False)).code == 0
+        client.ask(Opcode.CLOSE_SESSION, b"")
+        client.drop()
+    assert honest.ask(Opcode.EXISTS, text("/owned") + boolean(False)).code == ErrorCode.NO_NODE
 
 
 @pytest.mark.usefixtures("honest")

@@ -35,7 +35,12 @@ from loadmanager.kit.zookeeper.embedded.jute import (
     vector,
 )
 from loadmanager.kit.zookeeper.embedded.outgoing import ENTRY_BYTES, EventFrames, Outgoing
-from loadmanager.kit.zookeeper.embedded.sessions import SESSIONS_MAX, TreeSession, TreeSessions
+from loadmanager.kit.zookeeper.embedded.sessions import (
+    ROOM_SESSIONS,
+    SESSIONS_MAX,
+    TreeSession,
+    TreeSessions,
+)
 from loadmanager.kit.zookeeper.embedded.transactions import (
     CreateNode,
     DeleteNode,
@@ -163,7 +168,19 @@ def test_sessions_are_bounded() -> None:
     sessions = TreeSessions([], now_s=0.0, time_ms=0)
     for _ in range(SESSIONS_MAX):
         assert sessions.begin(1000, 0.0) is not None
+    assert sessions.full
     assert sessions.begin(1000, 0.0) is None
+
+
+def test_the_idlest_sessions_make_room() -> None:
+    """Those of which nothing was heard for longest, whatever their timeouts are."""
+    sessions = TreeSessions([], now_s=0.0, time_ms=0)
+    begun = [sessions.begin(1000 * (1 + number % 7), number / 10) for number in range(1000)]
+    ids = [session.id for session in begun if session is not None]
+    assert begun[3] is not None
+    begun[3].touch(1000.0)
+    idlest = sessions.idlest(lambda each: each != ids[1])
+    assert idlest == [ids[0], ids[2], *ids[4 : ROOM_SESSIONS + 2]]
 
 
 # Records

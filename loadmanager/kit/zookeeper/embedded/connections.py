@@ -12,8 +12,11 @@ from loadmanager.kit.zookeeper.embedded.commits import TreeCommits
 from loadmanager.kit.zookeeper.embedded.connection import StoreConnection
 from loadmanager.kit.zookeeper.embedded.records import ConnectRequest
 from loadmanager.kit.zookeeper.embedded.service import TreeService
+from loadmanager.kit.zookeeper.embedded.sessions import SESSIONS_MAX
 from loadmanager.kit.zookeeper.embedded.words import StoreFigures, answer_to
 
+LOG_INTERVAL_S = 60.0
+"""How often it is logged at most that there are too many sessions."""
 HANDSHAKE_S, GOODBYE_S = 10.0, 10.0
 """A client has so long to ask for a session, and to read the last answer."""
 
@@ -40,6 +43,7 @@ class StoreConnections:
         self._connections: dict[StoreConnection, None] = {}
         self._by_session: dict[int, StoreConnection] = {}
         self._full = False
+        self._room_logged_s: float | None = None
         self._relieving = False
         """True while a look at what all hold is scheduled."""
         self.requests = 0
@@ -82,6 +86,8 @@ class StoreConnections:
             )
             connection.abort()
             return
+        if not wanted.session_id and self._service.sessions.full:
+            self._make_room()
         if not self._service.connect(connection, wanted):
             self._commits.send(connection, None)
             return
@@ -89,6 +95,26 @@ class StoreConnections:
         self._by_session[connection.session_id] = connection
         if before is not None and before is not connection:
             before.abort()
+
+    def _make_room(self) -> None:
+        """End sessions that have neither a connection nor a node: nobody would miss them."""
+        tree = self._service.tree
+        ended = self._service.sessions.idlest(
+            lambda each: each not in self._by_session and not tree.ephemerals_of(each)
+        )
+        for session_id in ended:
+            self._service.end_session(session_id)
+        now_s = self._clock.monotonic_s()
+        if self._room_logged_s is None or now_s - self._room_logged_s > LOG_INTERVAL_S:
+            self._room_logged_s = now_s
+            log.warning(
+                "too many sessions; ended the idlest of those without a connection and without "
+                "nodes"
+                if ended
+                else "too many sessions; new ones are refused",
+                most=SESSIONS_MAX,
+                ended=len(ended),
+            )
 
     def answer(self, connection: StoreConnection, frame: bytes) -> None:
         """Do what a request asks for. Raises `MalformedRecordError`."""

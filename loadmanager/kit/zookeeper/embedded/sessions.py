@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 PASSWORD_BYTES = 16
 TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 500, 600_000
 """What a client asks for is put between these."""
 SESSIONS_MAX = 10_000
+ROOM_SESSIONS = SESSIONS_MAX // 100
+"""So many idle sessions end at once when there is no room: to look for them costs time."""
 _SERVER = 1 << 56
 """The highest byte of an id is the number of the server; there is only one."""
 
@@ -23,6 +26,11 @@ class TreeSession:
     password: bytes
     timeout_ms: int
     deadline_s: float = 0.0
+
+    @property
+    def heard_s(self) -> float:
+        """When something was heard of it, on the monotonic clock."""
+        return self.deadline_s - self.timeout_ms / 1000
 
     def touch(self, now_s: float) -> None:
         """Something was heard of it."""
@@ -46,9 +54,14 @@ class TreeSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def full(self) -> bool:
+        """True if there are too many for another one."""
+        return len(self._sessions) >= SESSIONS_MAX
+
     def begin(self, timeout_ms: int, now_s: float) -> TreeSession | None:
         """A new session; None if there are too many."""
-        if len(self._sessions) >= SESSIONS_MAX:
+        if self.full:
             return None
         self._last_id += 1
         password = secrets.token_bytes(PASSWORD_BYTES)
@@ -80,6 +93,11 @@ class TreeSessions:
         if self._sessions.pop(session_id, None) is not None:
             self._changed.add(session_id)
 
+    def idlest(self, idle: Callable[[int], bool]) -> list[int]:
+        """The ids of those, among the idle ones, of whom nothing was heard for longest."""
+        found = (each for each in self._sessions.values() if idle(each.id))
+        return [each.id for each in heapq.nsmallest(ROOM_SESSIONS, found, key=_heard_s)]
+
     def overdue(self, now_s: float) -> list[int]:
         """The ids of those of whom nothing was heard in time."""
         return [each.id for each in self._sessions.values() if each.deadline_s <= now_s]
@@ -94,6 +112,10 @@ class TreeSessions:
         changed, self._changed = self._changed, set()
         for session_id in changed:
             yield session_id, self._sessions.get(session_id)
+
+
+def _heard_s(session: TreeSession) -> float:
+    return session.heard_s
 
 
 def granted_ms(timeout_ms: int) -> int:
