@@ -171,8 +171,8 @@ class Following:
         self, request: web.Request, answer: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         """The stream of the other broker, as it comes, until either side ends it."""
-        with self._streams.counted(request.remote or ""):
-            response = web.StreamResponse(headers=_headers(answer))
+        response = web.StreamResponse(headers=_headers(answer))
+        async with self._streams.opened(request, request.remote or ""):
             try:
                 await response.prepare(request)
                 async for data in answer.content.iter_any():
@@ -180,7 +180,7 @@ class Following:
             except (TimeoutError, OSError, aiohttp.ClientError):
                 if request.transport is not None:
                     request.transport.abort()
-            return response
+        return response
 
 
 def _bases(broker: BrokerAddress) -> set[str]:

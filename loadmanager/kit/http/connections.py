@@ -12,7 +12,8 @@ wait are bounded together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -102,6 +103,7 @@ class Connections:
             if connection is None:
                 return await handler(request)
             connection.begin()
+            request[CONNECTION] = connection
             try:
                 answer = await handler(request)
             finally:
@@ -173,6 +175,7 @@ class HttpConnection(asyncio.Protocol):
         self.requests = 0
         """Requests in progress."""
         self._connections = connections
+        self._lost: Callable[[], object] | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -182,6 +185,17 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    @contextmanager
+    def when_lost(self, call: Callable[[], object]) -> Iterator[None]:
+        """Have this called once the client has gone, as long as the block lasts."""
+        self._lost = call
+        if self._transport is None:
+            call()
+        try:
+            yield
+        finally:
+            self._lost = None
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -208,6 +222,8 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._connections.leave(self)
+        if self._lost is not None:
+            self._lost()
         self.inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -225,3 +241,7 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """See `asyncio.Protocol`."""
         self.inner.resume_writing()
+
+
+CONNECTION: web.RequestKey[HttpConnection] = web.RequestKey("connection", HttpConnection)
+"""By which a request came."""

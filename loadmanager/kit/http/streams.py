@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 
 from aiohttp import web
 
 from loadmanager.kit.http.answers import RefusedError
-from loadmanager.kit.http.connections import WRITE_TIMEOUT_S
+from loadmanager.kit.http.connections import CONNECTION, WRITE_TIMEOUT_S
 
 AT_ADDRESS_MAX = 16
 
@@ -21,9 +21,25 @@ class Streams:
     def __init__(self) -> None:
         self._at = Counter[str]()
 
+    @asynccontextmanager
+    async def opened(self, request: web.Request, address: str) -> AsyncIterator[None]:
+        """A stream to that address, which the block writes. It ends at once when the client goes.
+
+        Raises `RefusedError` (503) for one too many.
+        """
+        connection, loop = request.get(CONNECTION), asyncio.get_running_loop()
+        with self._counted(address), suppress(TimeoutError):
+            async with asyncio.timeout(None) as ending:
+                gone = (
+                    connection.when_lost(lambda: ending.reschedule(loop.time()))
+                    if connection is not None
+                    else nullcontext()
+                )
+                with gone:
+                    yield
+
     @contextmanager
-    def counted(self, address: str) -> Iterator[None]:
-        """While a stream to that address is open. Raises `RefusedError` (503) for one too many."""
+    def _counted(self, address: str) -> Iterator[None]:
         if self._at[address] >= AT_ADDRESS_MAX:
             reason = f"{address} has {AT_ADDRESS_MAX} streams of events here already"
             raise RefusedError(503, reason)

@@ -45,22 +45,23 @@ class EventRoutes:
         one address.
         """
         operations(self._use)
-        with self._streams.counted(address_of(request)):
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        async with self._streams.opened(request, address_of(request)):
             stream = self._events.listen(request.headers.get("Last-Event-ID"))
             try:
-                return await _streamed(request, stream)
+                await _stream(request, response, stream)
             finally:
                 self._events.leave(stream)
+        return response
 
 
-async def _streamed(request: web.Request, stream: EventStream) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream; charset=utf-8",
-            "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",
-        }
-    )
+async def _stream(request: web.Request, response: web.StreamResponse, stream: EventStream) -> None:
     try:
         await response.prepare(request)
         await write(response, b"retry: %d\n\n" % RETRY_MS)
@@ -81,7 +82,6 @@ async def _streamed(request: web.Request, stream: EventStream) -> web.StreamResp
     except (TimeoutError, ConnectionError):
         if request.transport is not None:
             request.transport.abort()
-    return response
 
 
 def _encoded(event_id: str, kind: str, data: bytes) -> bytes:

@@ -7,7 +7,7 @@ import io
 import socket
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -24,6 +24,7 @@ from loadmanager.kit.http.connections import PIECE_BYTES, Connections, HttpConne
 from loadmanager.kit.http.middlewares import METRICS_MAX, concurrency_limit
 from loadmanager.kit.http.passing_on import BROKER
 from loadmanager.kit.http.settings import AdminSettings
+from loadmanager.kit.http.streams import Streams
 
 TENANT = b'{"allowedClusters": ["standalone"]}'
 MEDIA = {"Content-Type": "application/json"}
@@ -299,11 +300,20 @@ async def _answering(
     connections: Connections, body_of: Callable[[web.Request], bytes]
 ) -> AsyncIterator[tuple[int, list[web.RequestHandler]]]:
     """A server of one page with these connections: its port, and what serves them, in order."""
-    application = web.Application(middlewares=[connections.middleware()])
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=body_of(request))
 
+    async with _served(connections, answer) as served:
+        yield served
+
+
+@asynccontextmanager
+async def _served(
+    connections: Connections, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> AsyncIterator[tuple[int, list[web.RequestHandler]]]:
+    """As `_answering`, with a handler."""
+    application = web.Application(middlewares=[connections.middleware()])
     application.router.add_get("/{name:.*}", answer)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
@@ -343,6 +353,32 @@ async def test_a_connection_that_says_nothing() -> None:
         writer.write(REQUEST)
         assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+async def test_a_stream_ends_when_its_client_goes() -> None:
+    """Though nothing is written to it; then it does not count any more."""
+    streams, begun, ended = Streams(), asyncio.Event(), asyncio.Event()
+
+    async def listen(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        async with streams.opened(request, "here"):
+            await response.prepare(request)
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+        return response
+
+    async with _served(Connections(most=10, at_address_max=0), listen) as (port, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(REQUEST)
+        async with asyncio.timeout(60):
+            await begun.wait()
+            assert not ended.is_set()
+            writer.close()
+            await ended.wait()
+            await until(lambda: not streams._at)
 
 
 @contextmanager
