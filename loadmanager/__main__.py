@@ -14,9 +14,11 @@ def main() -> int:
     from loadmanager.kit.system import first_signals, garbage
 
     if sys.argv[1:2] and sys.argv[1] in first_signals.SERVICES:
-        first_signals.end_at_once()
-    if sys.argv[1:2] == ["broker"]:
-        first_signals.ignore_hangup()
+        # for a broker that no terminal runs, SIGHUP means to read its file again
+        reads_again = sys.argv[1] == "broker" and not os.isatty(0)
+        first_signals.end_at_once(hangup=not reads_again)
+        if reads_again:
+            first_signals.ignore_hangup()
     with garbage.not_now():
         try:
             from loadmanager.cli import main as run  # these imports take a while

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from ports import free_port
 
 PROGRAM = """
 import os, signal, sys
@@ -111,3 +113,31 @@ def test_a_hangup_of_a_broker_without_a_file(before: str, status: int) -> None:
         env=os.environ,
     )
     assert (done.returncode, done.stdout) == (status, b"goes on\n")
+
+
+@pytest.mark.parametrize("before", ["SIG_DFL", "SIG_IGN"])
+def test_a_terminal_that_is_closed_stops_a_service_in_order(before: str, tmp_path: Path) -> None:
+    """SIGHUP is as SIGTERM, unless it is ignored, as with `nohup`."""
+    words = ("store", "--listen", f"127.0.0.1:{free_port()}", "--data-dir", str(tmp_path))
+    program = (
+        "import signal, sys\n"
+        f"signal.signal(signal.SIGHUP, signal.{before})\n"
+        "from loadmanager.__main__ import main\n"
+        f"sys.argv = ['loadmanager', *{words}]\n"
+        "sys.exit(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert "the embedded store serves" in running.stdout.readline()
+        running.send_signal(signal.SIGHUP)
+        if before == "SIG_IGN":
+            with pytest.raises(subprocess.TimeoutExpired):
+                running.wait(2)
+            running.send_signal(signal.SIGTERM)
+        assert running.wait(120) == 0

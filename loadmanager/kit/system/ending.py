@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT end a service, whatever it does at that moment.
+"""SIGTERM and SIGINT end a service, whatever it does at that moment; so does SIGHUP where no file
+is read again at it.
 
 Before a service has an event loop, the kernel ends it. From then on a thread of its own takes the
 signals, tells the loop, and ends the process if the loop stands still (in a call to a file system
@@ -18,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.system.first_signals import NUMBERS, first_thread
+from loadmanager.kit.system.first_signals import first_thread, taken
 
 ANSWER_S = 10.0
 """The loop must run within this after a signal."""
@@ -65,14 +66,14 @@ class Ending:
 
     def __enter__(self) -> Ending:
         """The thread begins."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, taken())
         self._thread = first_thread(self._watch)
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
             self._thread.start()
         self._ready.wait()
         # Without `end_at_once`, a library's thread may be given a signal; then this one runs.
-        self._before = {number: signal.signal(number, self._forward) for number in NUMBERS}
+        self._before = {number: signal.signal(number, self._forward) for number in taken()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +84,7 @@ class Ending:
         self._thread.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, taken())
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         assert self._thread is not None, "it was entered"
@@ -91,7 +92,7 @@ class Ending:
 
     def _watch(self) -> None:
         self._ready.set()
-        number = signal.sigwait(NUMBERS)
+        number = signal.sigwait(taken())
         if self._closed:
             return
         began_s = time.monotonic()
@@ -100,7 +101,7 @@ class Ending:
         while True:
             busy = self._answered < self._asked
             left_s = began_s + (min(self._answer_s, within_s) if busy else within_s)
-            again = signal.sigtimedwait(NUMBERS, max(left_s - time.monotonic(), 0))
+            again = signal.sigtimedwait(taken(), max(left_s - time.monotonic(), 0))
             if self._closed:
                 return
             if again is not None and time.monotonic() < began_s + self._same_s:
