@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
 import re
 import secrets
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +22,11 @@ from loadmanager.cli.credentials import (
     OPERATORS,
     OWN,
     WantedCredentials,
+    content_of,
 )
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.private_files import FILE_MODE, make_folder, open_private
-from loadmanager.kit.security.authority import Authority
+from loadmanager.kit.security.authority import Authority, check_host
 from loadmanager.kit.security.tokens import create_pair, create_token, public_key_of
 from loadmanager.kit.system.clock import SystemClock
 
@@ -31,6 +35,7 @@ ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]{0,99}")
 """A role that can name a file; `tokens create` makes tokens for others."""
 RESTORE = "bring both back from one backup, or make all in a folder that is not there yet"
 SETTINGS = """\
+# The files beside this one were made for {days} days.
 # Who comes must prove who he is, over TLS; roles may do what they are permitted to do.
 authenticationEnabled=true
 authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken
@@ -104,11 +109,14 @@ def bootstrap(
     FOLDER/zookeeper   with --zookeeper: what its servers read
     """
     folder = folder.absolute()
+    last = folder / "broker" / "broker.token"
     for role in roles:
         _check_role(role)
+    for name in (*names, *zookeeper):
+        check_host(name)
+    _check_place("--at" if at else "FOLDER", at or str(folder))
     try:
         credentials.check_folders(folder)
-        last = folder / "broker" / "broker.token"
         if last.exists() and not renew:
             click.echo(
                 f"{last} is there: nothing was changed; --renew makes all but the authority again, "
@@ -118,18 +126,33 @@ def bootstrap(
         if not (names or renew):
             raise click.UsageError("Missing argument 'NAME': by which name is a broker reached?")
         credentials.check_keys(folder / "authority", renew=renew)
-        now = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC)
-        keys = _keys(folder / "authority", now)
-        if renew:
-            wanted = credentials.with_earlier(folder, names, zookeeper, roles, days=days, at=at)
-        else:
-            days, at = days or credentials.DAYS, at or str(last.parent)
-            wanted = WantedCredentials(folder, names, zookeeper, roles or ("app",), days, at)
-        _make(wanted, keys, now)
+        if doubt := credentials.doubtful_ancestor(folder):
+            click.echo(f"warning: {doubt}: others may put another {folder} in its place", err=True)
+        with credentials.alone_in(folder):
+            if last.exists() and not renew:
+                raise OperationalError(f"{folder}: another run has made all meanwhile")
+            credentials.check_keys(folder / "authority", renew=renew)
+            now = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC)
+            keys = _keys(folder / "authority", now)
+            if renew:
+                wanted = credentials.with_earlier(folder, names, zookeeper, roles, days=days, at=at)
+            else:
+                days, at = days or credentials.DAYS, at or str(last.parent)
+                wanted = WantedCredentials(folder, names, zookeeper, roles or ("app",), days, at)
+            _make(wanted, keys, now)
     except OSError as error:
         raise OperationalError(f"{error.filename or folder}: {error.strerror}") from None
     _tell(wanted)
     return 0
+
+
+def _check_place(name: str, path: str) -> None:
+    """It is written into secure.conf."""
+    if not path.isprintable() or "\\" in path:
+        raise BadInputError(
+            f"{name} {path!r}: secure.conf names it, so that it has no control characters and no "
+            "backslashes"
+        )
 
 
 def _check_role(role: str) -> None:
@@ -184,7 +207,7 @@ def _make(wanted: WantedCredentials, keys: _Keys, now: dt.datetime) -> None:
         folder / "broker" / "broker.pem": certificate,
         folder / "broker" / "ca.pem": authority.certificate,
         folder / "broker" / "public.key": public,
-        folder / "broker" / "secure.conf": settings.format(at=wanted.at).encode(),
+        folder / "broker" / "secure.conf": settings.format(at=wanted.at, days=wanted.days).encode(),
     }
     if wanted.zookeeper:
         certificate, key = authority.issue("zookeeper", wanted.zookeeper, now, wanted.days)
@@ -229,7 +252,7 @@ def _authority(folder: Path, now: dt.datetime) -> Authority:
     if not certificate.exists():
         return Authority.create("authority of loadmanager", now)
     try:
-        return Authority(certificate.read_bytes(), key.read_bytes())
+        return Authority(content_of(certificate), content_of(key))
     except BadInputError as error:
         raise OperationalError(f"{key} and {certificate}: {error}; {RESTORE}") from None
 
@@ -239,19 +262,28 @@ def _token_keys(folder: Path) -> tuple[bytes, bytes]:
     if not public.exists():
         return create_pair(ALGORITHM)
     try:
-        same = public_key_of(private.read_bytes()) == public_key_of(public.read_bytes())
+        pair = content_of(private), content_of(public)
+        same = public_key_of(pair[0]) == public_key_of(pair[1])
     except BadInputError as error:
         raise OperationalError(f"{private} and {public}: {error}; {RESTORE}") from None
     if not same:
         raise OperationalError(f"{private} and {public} are no pair; {RESTORE}")
-    return private.read_bytes(), public.read_bytes()
+    return pair
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file, completely or not at all."""
+    """Write a file, completely or not at all. One that is there already hands on its mode, owner
+    and group: whoever was let to read it still may.
+    """
     make_folder(path.parent)
     new = path.with_name(path.name + ".new")
-    with open_private(new, "wb") as file:
+    new.unlink(missing_ok=True)  # of a run that was killed; it may also be a link
+    with open_private(new, "xb") as file:
         file.write(content)
-    new.chmod(mode)
+        if path.exists():
+            status = path.stat()
+            mode = stat.S_IMODE(status.st_mode)
+            with contextlib.suppress(PermissionError):  # then it is ours
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        os.fchmod(file.fileno(), mode)
     new.replace(path)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +18,9 @@ from loadmanager.kit.errors import (
     OperationalError,
 )
 from loadmanager.kit.files.properties import read_properties
+from loadmanager.kit.private_files import make_folder
 from loadmanager.kit.security.authority import Issued, check_host, read_issued
+from loadmanager.kit.security.reading import read_file
 from loadmanager.kit.security.settings import TokenSettings
 from loadmanager.kit.security.tokens import TokenVerifier
 
@@ -25,10 +31,14 @@ OWN = (OPERATORS, BROKERS, MONITORING)
 """Roles whose tokens are always made."""
 FOLDERS = ("authority", "broker", "monitoring", "zookeeper")
 KEYS = (("ca.key", "ca.pem"), ("private.key", "public.key"))
+FILE_BYTES_MAX = 1_000_000
+"""A key, a certificate or a token is smaller."""
 TRUST = "brokerClientTrustCertsFilePath"
 ZOOKEEPER_TLS = "loadManagerZooKeeperTlsEnabled"
 ENDED_S = 10**10
 """A token that ended so long ago still says whose it was."""
+_DAYS = re.compile(r"^# .* for ([0-9]{1,4}) days", re.MULTILINE)
+"""In secure.conf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,50 @@ def check_folders(folder: Path) -> None:
         )
 
 
+def doubtful_ancestor(folder: Path) -> str:
+    """The folder above it in which others may put another one in its place, and why; empty if
+    there is none. A sticky one, such as /tmp, is fine.
+    """
+    for above in folder.resolve().parents:
+        if not above.exists():
+            continue
+        status = above.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_uid not in (os.geteuid(), 0):
+            return f"{above} belongs to user {status.st_uid}"
+        if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+            return f"the mode of {above} is {mode:04o}"
+    return ""
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep other runs out of it. Raises `OperationalError` if there is one."""
+    make_folder(folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OperationalError(
+                f"{folder}: another `tokens bootstrap` is making its files; try again when it is "
+                "done"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def content_of(path: Path) -> bytes:
+    """The content of a file. Raises `OSError`, also for a pipe, and `OperationalError` for more
+    than keys, certificates and tokens have.
+    """
+    content = read_file(str(path), FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise OperationalError(f"{path} has more than {FILE_BYTES_MAX} bytes")
+    return content
+
+
 def check_keys(authority: Path, *, renew: bool) -> None:
     """Raises `OperationalError` if a key would be overwritten, or nothing is there to renew."""
     for pair in KEYS:
@@ -96,7 +150,7 @@ def with_earlier(
     broker = _issued(folder / "broker" / "broker.pem")
     servers = _issued(folder / "zookeeper" / "zookeeper.pem")
     earlier, left = _roles(folder / "authority")
-    settings = _settings(folder / "broker" / "secure.conf")
+    settings, made_days = _settings(folder / "broker" / "secure.conf")
     names = _united(broker.hosts, names)
     zookeeper = _united(servers.hosts, zookeeper)
     if not names:
@@ -109,7 +163,7 @@ def with_earlier(
             names,
             zookeeper,
             _united(earlier, roles),
-            days or broker.days or DAYS,
+            days or made_days or broker.days or DAYS,
             at or settings.get(TRUST, "").rpartition("/")[0] or str(folder / "broker"),
             left,
         )
@@ -120,11 +174,13 @@ def _united(first: tuple[str, ...], then: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *then)))
 
 
-def _settings(path: Path) -> dict[str, str]:
+def _settings(path: Path) -> tuple[dict[str, str], int]:
+    """What is there, and for how many days it says that all was made; 0 if it does not."""
     if not path.exists():
-        return {}
+        return {}, 0
+    made_for = _DAYS.search(content_of(path).decode(errors="replace"))
     try:
-        return read_properties(path)
+        return read_properties(path), int(made_for[1]) if made_for else 0
     except ConfigError as error:
         raise OperationalError(f"{error}; remove it to have a new one") from None
 
@@ -134,7 +190,7 @@ def _issued(path: Path) -> Issued:
     if not path.exists():
         return Issued((), 0)
     try:
-        issued = read_issued(path.read_bytes())
+        issued = read_issued(content_of(path))
         for host in issued.hosts:
             check_host(host)
     except BadInputError as error:
@@ -154,7 +210,7 @@ def _roles(authority: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
         if path.stem == OPERATORS:
             continue
         try:
-            role = verifier.verify(path.read_text()).role
+            role = verifier.verify(content_of(path).decode()).role
         except (NotAuthenticatedError, UnicodeDecodeError):
             role = ""
         if role == path.stem and role not in OWN:

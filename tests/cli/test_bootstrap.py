@@ -4,8 +4,11 @@ clusters with what it makes.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jwt
@@ -228,3 +231,97 @@ def test_only_what_prometheus_needs_is_opened(folder: Path) -> None:
     assert _run(folder, "--renew")[0] == 0
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder / "monitoring").iterdir()}
     assert modes == {"mine": 0o600, "ca.pem": 0o644, "monitoring.token": 0o644}
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    """One makes all; the other makes nothing, and says why."""
+    words = [sys.executable, "-m", "loadmanager", "tokens", "bootstrap", str(tmp_path / "new"), "b"]
+    runs = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    ended = [(run.communicate(timeout=120), run.returncode) for run in runs]
+    assert sum("made " in out for (out, _), _ in ended) == 1
+    for (out, err), status in ended:
+        refused = "another `tokens bootstrap`" in err or "another run has made all" in err
+        assert (status == 1) is refused
+        assert refused or "made " in out or "nothing was changed" in out
+    assert _run(tmp_path / "new", "--renew")[0] == 0
+
+
+def test_a_folder_in_which_another_run_is(folder: Path) -> None:
+    """Is left alone."""
+    before = _files(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        status, _, err = _run(folder, "--renew")
+    finally:
+        os.close(descriptor)
+    assert (status, "another `tokens bootstrap` is making its files" in err) == (1, True), err
+    assert _files(folder) == before
+
+
+def test_what_an_earlier_run_left_is_no_way_out(folder: Path, tmp_path: Path) -> None:
+    """A file that was not finished, or a link in its place."""
+    (tmp_path / "elsewhere").write_text("x")
+    (folder / "broker/broker.key.new").symlink_to(tmp_path / "elsewhere")
+    (folder / "broker/broker.pem.new").write_text("half")
+    assert _run(folder, "--renew")[0] == 0
+    assert (tmp_path / "elsewhere").read_text() == "x"
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 != 0o600
+    assert not list(folder.rglob("*.new"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["authority/ca.pem", "authority/shop.token", "broker/broker.pem", "broker/secure.conf"],
+)
+def test_what_is_no_file_of_this_kind(name: str, folder: Path) -> None:
+    """A pipe is not waited for, and a file without end is not read."""
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    status, _, err = _run(folder, "--renew")
+    assert (status, "not a regular file" in err) == (1, True), err
+    (folder / name).unlink()
+    with (folder / name).open("wb") as file:
+        file.truncate(1 << 40)
+    status, _, err = _run(folder, "--renew")
+    assert (status, "has more than 1000000 bytes" in err) == (1, True), err
+
+
+@pytest.mark.parametrize("at", ["/run/a\nauthenticationEnabled=false", "/run/\t", "a\\nb"])
+def test_places_that_would_be_other_settings(at: str, tmp_path: Path) -> None:
+    """A line of secure.conf is one setting."""
+    for words in ([tmp_path / "new", "b", "--at", at], [f"{tmp_path}/{at}", "b"]):
+        status, _, err = _run(*words)
+        assert (status, "no control characters" in err) == (2, True), err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_others_may_exchange(folder: Path) -> None:
+    """Is warned of; one like /tmp, where they may not, is fine."""
+    folder.parent.chmod(0o777)
+    status, _, err = _run(folder, "--renew")
+    assert (status, f"warning: the mode of {folder.parent} is 0777" in err) == (0, True), err
+    folder.parent.chmod(0o1777)
+    status, _, err = _run(folder, "--renew")
+    assert (status, "the mode of" in err) == (0, False), err
+
+
+def test_days_do_not_go_with_a_certificate(folder: Path) -> None:
+    """Names are given anew after broker.pem was removed, not the days."""
+    (folder / "broker/broker.pem").unlink()
+    status, out, err = _run(folder, "b-9", "--renew")
+    assert (status, "end in 30 days" in out) == (0, True), err
+
+
+def test_whoever_was_let_to_read_a_file_still_may(folder: Path) -> None:
+    """ZooKeeper, say, whose servers run as another user."""
+    (folder / "zookeeper/zookeeper.pem").chmod(0o644)
+    (folder / "broker/broker.key").chmod(0o640)
+    before = _files(folder)
+    assert _run(folder, "--renew")[0] == 0
+    for name, mode in (("zookeeper/zookeeper.pem", 0o644), ("broker/broker.key", 0o640)):
+        assert (folder / name).read_bytes() != before[name]
+        assert (folder / name).stat().st_mode & 0o777 == mode
