@@ -48,15 +48,19 @@ from loadmanager.leader.documents.decisions import (
     DecisionShown,
     DecisionsShown,
 )
+from loadmanager.leader.documents.loss import LossShown
 from loadmanager.leader.documents.moves import PauseShown, PinShown
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.loss import rehomed
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import SORTS
 
 AT_ONCE = 5_000
 """Bundles that are looked at before other tasks get their turn."""
+LOST_MAX = 100_000
+"""Bundles of one broker that are placed when it is asked where they would go."""
 _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
@@ -303,6 +307,29 @@ class TermOverview:
         return any(
             story.names(decision.shown(), bundle)
             for decision in self.load_manager.records.decisions.newest_first()
+        )
+
+    async def loss(self, brokers: Sequence[str], limit: int) -> LossShown:
+        """See the port."""
+        lost = sorted({*brokers})
+        registered = self.moves.cluster.brokers.registered
+        if unknown := [broker for broker in lost if broker not in registered]:
+            there = ", ".join(sorted(registered)[:10])
+            raise BadInputError(f"no broker {unknown[0][:100]}; there are {there}")
+        of = [
+            await self.bundles(sort="rate", namespace=None, owner=each, limit=LOST_MAX)
+            for each in lost
+        ]
+        bundles = [bundle for listed in of for bundle in listed.bundles]
+        bundles.sort(key=lambda each: (-(each.rate or 0.0), each.bundle))
+        total = await rehomed(self.load_manager, lost, bundles, limit)
+        return LossShown(
+            at=self.moves.term.clock.now_ms(),
+            brokers=lost,
+            total=sum(listed.total for listed in of),
+            bundles=total.bundles,
+            destinations=[total.destinations[name] for name in sorted(total.destinations)],
+            homeless=total.homeless,
         )
 
     # Decisions

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 
 from loadmanager.cli.admin.archives import incomplete, now_ms
-from loadmanager.cli.admin.asking import OWN, query
+from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.brokers import AWAY
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
@@ -17,9 +19,11 @@ from loadmanager.cli.admin.times import Moment, clock, until_option
 from loadmanager.cli.changes import change_options
 from loadmanager.kit.errors import BadInputError, LoadManagerError
 from loadmanager.leader.documents.cluster import ClusterShown
+from loadmanager.leader.documents.loss import LossShown, LostBundle
 
 HOUR_MS = 3_600_000
 BROKERS_MAX = 10_000
+LOST_NAMED = 10
 MOVES = """moves that were: bundles that had another owner at one look at the archives than at the
   look before; those that brokers took over from one that restarted are among them"""
 
@@ -53,6 +57,49 @@ def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
     return [f"`status` says by the last reports: {text}"]
 
 
+def _losses(admin: AdminClient, lost: Sequence[str]) -> tuple[Any, list[str]]:
+    """Where the bundles of brokers would go if these were lost now: as JSON, and for people."""
+    brokers = "&".join(urlencode({"broker": each}) for each in lost)
+    try:
+        loss, raw = admin.ask("GET", f"{OWN}/losses?{brokers}&limit=10000", None, LossShown)
+    except LoadManagerError as error:
+        return None, [f"where the bundles of {', '.join(lost)} would go is not said: {error}"]
+    return raw, list(losses_text(loss))
+
+
+def losses_text(loss: LossShown) -> Iterator[str]:
+    """Where the bundles would go, for people."""
+    of = f"of {', '.join(loss.brokers)} now"
+    if not loss.total:
+        yield f"{of}: no bundle, so that none needs another owner"
+        return
+    yield f"{of}: {count_of(loss.total, 'bundle')}, which placement would send"
+    for there in loss.destinations:
+        size = there.throughput / (1 << 20)
+        count = count_of(there.bundles, "bundle")
+        yield f"  {count} to {there.broker} ({there.rate:,.0f} messages/s, {size:,.2f} MiB/s)"
+    if loss.homeless:
+        yield f"  {count_of(loss.homeless, 'bundle')} NOWHERE: no other broker qualifies"
+    for each in loss.bundles[:LOST_NAMED]:
+        yield f"  {each.bundle} to {each.destination or 'nobody'}{_why(each, loss.brokers)}"
+    if len(loss.bundles) > LOST_NAMED:
+        yield f"  and {loss.total - LOST_NAMED} more, less busy ones: --json has them"
+    away = sum(each.pinned_to in loss.brokers for each in loss.bundles)
+    if away:
+        yield f"{count_of(away, 'bundle')} pinned to a lost broker: such a pin does not count then"
+    ruled = sum(bool(each.rules) for each in loss.bundles)
+    if ruled:
+        yield f"rules leave only some brokers to {count_of(ruled, 'bundle')}"
+
+
+def _why(bundle: LostBundle, lost: Sequence[str]) -> str:
+    parts = [] if bundle.rate is None else [f"{bundle.rate:,.0f} messages/s"]
+    if bundle.pinned_to is not None:
+        parts.append("pinned to a lost one" if bundle.pinned_to in lost else "pinned there")
+    parts += [f"only some may: {', '.join(bundle.rules)}"] if bundle.rules else []
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
 @click.command("what-if", cls=AdminCommand)
 @click.option(
     "--since",
@@ -73,7 +120,9 @@ def what_if(
     """Say how the last hour, or a time before it, would have been with other brokers or other
     traffic.
 
-    The settings in force decide, in a simulator of the loads that the brokers recorded.
+    The settings in force decide, in a simulator of the loads that the brokers recorded. Of brokers
+    that are lost, it is also said where their present bundles would go: with their pins, isolation
+    and other rules, which the simulator does not know.
     """
     from loadmanager.cli.admin.lately import recorded_lately  # they take time
     from loadmanager.cli.what_if import LEGEND, WhatIfAnswer, price_in, wanted_change
@@ -93,5 +142,8 @@ def what_if(
     legend = LEGEND.splitlines() + ([] if lately.present else MOVES.splitlines())
     lines = _headroom(cluster, change["times"])
     lines += [NOT_REPORTED] if until is None and reported is None else []
-    shown = (*answer.shown(lately.title, price), lines, legend, *incomplete(lately.notes))
-    return Output(answer.document(price), shown, missing=lately.missing)
+    lost = wanted.lost(lately.day.recording.day) if until is None else ()
+    losses, texts = _losses(admin, lost) if lost else (None, [])
+    parts = lines, legend, texts, *incomplete(lately.notes)
+    document = {**answer.document(price), "losses": losses}
+    return Output(document, (*answer.shown(lately.title, price), *parts), missing=lately.missing)

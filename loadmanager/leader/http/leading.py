@@ -6,12 +6,14 @@ import msgspec
 from aiohttp import web
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.http.answers import listener_of, namespace_of, shown
 from loadmanager.kit.http.operation import Query, body_as, of_leader
 from loadmanager.kit.model import Model, Name
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown
 from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
+from loadmanager.leader.documents.loss import LossShown
 from loadmanager.leader.documents.plans import Refusal, SealedPlan, SealedPlans
 from loadmanager.leader.http.use import LeaderUse, operations
 from loadmanager.leader.ports.operating import SORTS, DriftError
@@ -53,6 +55,8 @@ BUNDLE = Query(
     doc="Only what concerns this bundle, `tenant/namespace/range`, its broker or the cluster.",
 )
 BROKER = Query(name="broker", doc="Only what concerns this broker, `host:port`, or the cluster.")
+LOST = Query(name="broker", doc="A broker that is lost, `host:port`; several times.", many=True)
+LOST_BROKERS_MAX = 1_000
 SINCE = _time("since", "Not before this time, in milliseconds since the epoch.")
 UNTIL = _time("until", "Not after this time, in milliseconds since the epoch.")
 
@@ -77,6 +81,7 @@ class LeadingRoutes:
             web.get(ROOT + "/cluster", self.cluster),
             web.get(ROOT + "/bundles", self.bundles),
             web.get(ROOT + "/bundles/{tenant}/{namespace}/{bundle}", self.bundle),
+            web.get(ROOT + "/losses", self.losses),
             web.get(ROOT + "/decisions", self.decisions),
             web.post(ROOT + "/dry-runs", self.dry_run),
             web.get(ROOT + "/plans", self.plans),
@@ -128,6 +133,18 @@ class LeadingRoutes:
             bundles.require(str(span))
         replaced_by = [] if there == [span] else [f"{namespace}/{other}" for other in there]
         return shown(await overview.bundle(name, replaced_by, limit))
+
+    @of_leader(LossShown, query=(LOST, BUNDLES))
+    async def losses(self, request: web.Request) -> web.Response:
+        """Where the bundles of brokers would go if these were lost now: nothing is moved.
+
+        The placement rule in force chooses, with pins, isolation, anti-affinity and cordons, as it
+        would at the next lookups.
+        """
+        brokers = request.query.getall(LOST.name, [])
+        if not brokers or len(brokers) > LOST_BROKERS_MAX:
+            raise BadInputError(f"{LOST.name}: 1 to {LOST_BROKERS_MAX} brokers are expected")
+        return shown(await operations(self._use).overview.loss(brokers, BUNDLES.whole(request)))
 
     @of_leader(
         DecisionsShown,

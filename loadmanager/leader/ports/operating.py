@@ -19,6 +19,7 @@ from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, Sor
 from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
 from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
+from loadmanager.leader.documents.loss import LossShown
 from loadmanager.leader.documents.members import MembersShown
 from loadmanager.leader.documents.moves import (
     CordonShown,
@@ -61,6 +62,12 @@ class Overview(Protocol):
 
     async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> BundleStory:
         """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
+        ...
+
+    async def loss(self, brokers: Sequence[str], limit: int) -> LossShown:
+        """Where the bundles of these brokers would go if they were lost now. Raises `BadInputError`
+        for brokers that are not there, and if no other one would be left.
+        """
         ...
 
     def has_decided_about(self, bundle: str) -> bool:
