@@ -48,7 +48,7 @@ from loadmanager.leader.documents.decisions import (
     DecisionShown,
     DecisionsShown,
 )
-from loadmanager.leader.documents.loss import LossShown
+from loadmanager.leader.documents.loss import LossShown, LostBundle
 from loadmanager.leader.documents.moves import PauseShown, PinShown
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.load_manager import LoadManager
@@ -300,7 +300,17 @@ class TermOverview:
             pin=None if pin is None else PinShown.of(pin),
             move=self.moves.queue.move_of(bundle),
             history=self._decisions(bundle, owner, None, None, limit),
+            elsewhere=await self._elsewhere(self._bundle(bundle, owner, stats)),
         )
+
+    async def _elsewhere(self, bundle: BundleShown) -> LostBundle | None:
+        if bundle.owner is None:
+            return None
+        try:
+            total = await rehomed(self.load_manager, [bundle.owner], [bundle], 1)
+        except BadInputError:
+            return None
+        return total.bundles[0]
 
     def has_decided_about(self, bundle: str) -> bool:
         """True if a decision that is still kept names this bundle."""

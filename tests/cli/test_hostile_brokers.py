@@ -436,6 +436,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "namespaces bundles": ("acme/orders",),
     "namespaces policies": ("acme/orders",),
     "namespaces unload": ("acme/orders",),
+    "bundles show": (BUNDLE,),
     "bundles move": (BUNDLE, "--to", BROKER),
     "bundles merge": ("acme/orders", "0x00000000_0x40000000", "0x40000000_0x80000000"),
     "bundles pin": (BUNDLE, "1h"),

@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   loadmanager admin history acme/orders --since 2d
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
+  loadmanager admin bundles show acme/orders/0x00000000_0x10000000
   loadmanager admin bundles move acme/orders/0x00000000_0x10000000 --to 127.0.0.1:8082 --pin 2h
   loadmanager admin topics lookup persistent://acme/orders/new --json
   loadmanager admin limits set acme/orders publishRate --messages 1000
@@ -70,7 +71,7 @@ SUBJECTS = {
     "brokers": ("brokers.group", "Live brokers: list, leader, health, report, cordon, forget."),
     "tenants": ("tenants.group", "List, create, update, delete."),
     "namespaces": ("namespaces.group", "List, create, delete; bundles, policies, unload."),
-    "bundles": ("bundles.group", "List with owners, move, pin, unload, split, merge."),
+    "bundles": ("bundles.group", "List with owners, show, move, pin, unload, split, merge."),
     "topics": (
         "topics.group",
         "List, lookup, create, delete, unload, partitions, stats, backlogs, busiest.",

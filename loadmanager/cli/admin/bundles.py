@@ -25,6 +25,7 @@ from loadmanager.cli.admin.asking import (
     unload_bundle,
 )
 from loadmanager.cli.admin.brokers import report_of
+from loadmanager.cli.admin.bundle_show import bundles_show
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.moves import (
@@ -57,7 +58,8 @@ OLD_MS_MIN = 60_000
 
 BUNDLE_HEADERS = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
 
-group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
+group = AdminGroup("bundles", help="List with owners, show, move, pin, unload, split, merge.")
+group.command("show")(bundles_show)
 group.command("move")(bundles_move)
 group.command("merge")(bundles_merge)
 group.command("pin")(bundles_pin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +29,7 @@ from loadmanager.cli.admin.times import (
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.load.wishes import Pin, Wishes
 from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
@@ -264,9 +266,9 @@ def bundles_pins(admin: AdminClient, at: int | None) -> Output:
 
     With --at, those that were pinned then, each with its last change before.
     """
-    pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
     if at is not None:
-        return _pins_at(admin, pins, at)
+        return _pins_at(admin, at)
+    pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
     owners = dict[str, str | None]()
     if pins:
         with contextlib.suppress(OperationalError):
@@ -280,10 +282,33 @@ def bundles_pins(admin: AdminClient, at: int | None) -> Output:
     return listed(raw, headers, rows, "no bundle is pinned")
 
 
-def _pins_at(admin: AdminClient, pins: dict[str, PinShown], at_ms: int) -> Output:
+@dataclass(slots=True)
+class PinsThen:
+    """The pins of a moment, each with its last change before."""
+
+    data: list[dict[str, Any]]
+    notes: list[str]
+    missing: dict[str, str]
+
+    def of(self, bundle: str) -> PinShown | None:
+        """The pin of a bundle, or of the bundle that it was a part of."""
+        wishes = Wishes(
+            {
+                it["bundle"]: Pin(
+                    it.get("broker", ""), it["untilMs"], it.get("note", ""), it.get("by", "")
+                )
+                for it in self.data
+            }
+        )
+        pin = wishes.pin_of(bundle)
+        return None if pin is None else PinShown.of(pin)
+
+
+def pins_at(admin: AdminClient, at_ms: int) -> PinsThen:
+    """The pins that were in force then."""
     present = {
         bundle: {"broker": pin.broker, "untilMs": pin.until, "note": pin.note, "by": pin.by}
-        for bundle, pin in pins.items()
+        for bundle, pin in admin.get(PINS, dict[str, PinShown]).items()
     }
     then = documents_then(admin, paths.PINS, present, at_ms)
     data = [
@@ -291,14 +316,19 @@ def _pins_at(admin: AdminClient, pins: dict[str, PinShown], at_ms: int) -> Outpu
         for bundle, it in then.documents.items()
         if it.fields.get("untilMs", 0) > at_ms  # else it was over
     ]
+    return PinsThen(data, then.notes, then.missing)
+
+
+def _pins_at(admin: AdminClient, at_ms: int) -> Output:
+    then = pins_at(admin, at_ms)
     fields = ("bundle", "broker", "untilMs", "note", "by", "changed")
     rows = [
         [clock(it[name]) if name == "untilMs" else it.get(name, "") for name in fields]
-        for it in data
+        for it in then.data
     ]
     headers = ("bundle", "broker", "until", "note", "by", "changed")
     shown = table(headers, rows) if rows else "no bundle was pinned, as far as it is recorded"
-    return Output(data, (shown, *incomplete(then.notes)), missing=then.missing)
+    return Output(then.data, (shown, *incomplete(then.notes)), missing=then.missing)
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")

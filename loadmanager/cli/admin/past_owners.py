@@ -18,6 +18,8 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.names import TopicName
 
 EVENTS_MAX = 1_000
+STEPS_MAX = 50
+"""The last steps of one bundle, by which its owner is known."""
 NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
 
 
@@ -52,6 +54,18 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
     return owners_at(past.loads, events.events, at_ms), past
+
+
+def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, LoadsOfAll]:
+    """One bundle as it was then; also by changes of its owner that were long before."""
+    past = loads_at(admin, at_ms, "bundle_load")
+    say_down(admin, at_ms, past)
+    steps = events_of(admin, ("ownership",), bundle, until_ms=at_ms, limit=STEPS_MAX)
+    since = min((event.ts for event in steps.events), default=at_ms)
+    left = events_of(admin, ("member",), since_ms=since, until_ms=at_ms, limit=EVENTS_MAX)
+    past.missing |= steps.missing | left.missing
+    bundles = owners_at(past.loads, [*steps.events, *left.events], at_ms)
+    return next((it for it in bundles if it.bundle == bundle), PastBundle(bundle, None)), past
 
 
 def in_bundle(topic: TopicName, bundle: str) -> bool:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -25,6 +24,7 @@ from loadmanager.cli.admin.archives import (
 )
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.audit import PEERS
+from loadmanager.cli.admin.bundle_show import full_name, verdict_lines
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Downtime, downtimes
@@ -85,9 +85,9 @@ def history(
     if name.count("/") == 2 and "://" not in name and "_0x" not in name:
         with contextlib.suppress(LoadManagerError):  # or a client has such a name
             names.append(str(TopicName.parse(name)))
-            names.append(_bundle_of(admin, names[1]))
+            names.append(full_name(admin, names[1]))
     elif "://" in name:
-        names.append(_bundle_of(admin, name))
+        names.append(full_name(admin, name))
     for about in names:  # which grows
         answer = events_of(admin, (), about, since_ms=since, until_ms=until, limit=limit)
         events += as_of(answer.events, inf if until is None else until)
@@ -121,6 +121,9 @@ def history(
         maybe_client = clients or not (newest or "_0x" in name)
         held_lines = held_now(admin, name) if maybe_client else []
         parts += [slow_moves_of(admin, names), *held_lines]
+        present = next((it for it in names if "_0x" in it), None)
+        with contextlib.suppress(LoadManagerError):  # no bundle any more, or nobody leads
+            parts.append(verdict_lines(admin, present) if present else [])
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
@@ -182,12 +185,6 @@ def _uncounted(admin: AdminClient, since: int | None, until: int | None) -> list
         "by their number only: too many came at once"
         for step in steps
     ]
-
-
-def _bundle_of(admin: AdminClient, name: str) -> str:
-    topic = TopicName.parse(name)
-    path = f"/lookup/v2/topic/{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}/bundle"
-    return f"{topic.namespace}/{admin.text(path).strip().strip(chr(34))}"
 
 
 def _parents(events: Sequence[ArchivedEvent]) -> set[str]:

@@ -23,6 +23,7 @@ from loadmanager.engine.strategies.plan_document import (
 )
 from loadmanager.kit.model import Shape
 from loadmanager.leader.documents.cluster import BundleShown
+from loadmanager.leader.documents.loss import LostBundle
 from loadmanager.leader.documents.moves import PinShown
 
 
@@ -154,3 +155,5 @@ class BundleStory(BundleShown):
     pin: PinShown | None
     move: Move | None
     history: list[DecisionShown]
+    elsewhere: LostBundle | None = None
+    """What placement would do were its owner lost now; null: without an owner or another broker."""

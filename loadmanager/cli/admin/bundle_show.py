@@ -1,0 +1,177 @@
+"""`loadmanager admin bundles show`: one bundle, and why it stays where it is, or goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import click
+from msgspec import UNSET
+
+from loadmanager.cli.admin.archives import events_of, incomplete
+from loadmanager.cli.admin.asking import OWN, count_of, query
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.moves import MOVES, pins_at
+from loadmanager.cli.admin.past_decisions import as_of, decisions_of
+from loadmanager.cli.admin.past_owners import PastBundle, bundle_at
+from loadmanager.cli.admin.sentences import ordered, paused_text, so_far_text, unload_text
+from loadmanager.cli.admin.times import at_option, clock, span
+from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.kit.names import TopicName
+from loadmanager.leader.documents.decisions import BundleStory, DecisionShown
+from loadmanager.leader.documents.moves import MovesShown, PinShown
+from loadmanager.leader.story import CLUSTER
+
+DECISIONS_MAX = 100
+RECORDS_MAX = 200
+"""Records among which the last verdict before a moment is looked for."""
+CYCLE_KINDS = ("decision.unload", "decision.skip")
+NO_VERDICT = "no cycle has judged it or its broker yet"
+
+
+@click.argument("name", metavar="TENANT/NAMESPACE/RANGE|TOPIC")
+@at_option
+def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
+    """Show a bundle, or that of a topic: its owner and traffic, and why it stays there or leaves.
+
+    Its move, a pause, its pin, the rules that leave only some brokers to it, and what the last
+    cycle said of it or of its broker, by the id of the decision. With --at, as it was recorded.
+    """
+    bundle = full_name(admin, name)
+    if at is not None:
+        return _then(admin, bundle, at)
+    path = f"{OWN}/bundles/{bundle}{query(limit=DECISIONS_MAX)}"
+    story, raw = admin.ask("GET", path, None, BundleStory)
+    paused = admin.get(MOVES + query(limit=1), MovesShown).paused
+    lines = list(_head(story))
+    if story.replaced_by:
+        return Output(raw, lines, status=1)
+    if paused is not None:
+        lines.append(paused_text(paused))
+    if story.move is not None:
+        to = story.move.destination or "wherever it is placed"
+        lines.append(f"move {story.move.id} to {to} {so_far_text(story.move, story.at)}")
+    lines += why_it_stays(bundle, story.owner, story.pin, story.history)
+    lines += _elsewhere(story)
+    return Output(raw, lines)
+
+
+def full_name(admin: AdminClient, name: str) -> str:
+    """The name of a bundle, also of the one that a topic is in."""
+    if "://" in name:
+        topic = TopicName.parse(name)
+        path = f"/lookup/v2/topic/{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
+        return f"{topic.namespace}/{admin.text(f'{path}/bundle').strip().strip(chr(34))}"
+    namespace, span_text = split_bundle_name(name)
+    return bundle_name(namespace, str(BundleRange.parse(span_text)))
+
+
+def _head(story: BundleStory) -> Iterator[str]:
+    if story.replaced_by:
+        yield f"{story.bundle} is no bundle any more: it is {', '.join(story.replaced_by)} now"
+        return
+    if story.owner is None:
+        yield f"nobody serves {story.bundle}: the next lookup of a topic of it places it"
+        return
+    since = ""
+    if story.owned_since is not None:
+        exact = "" if story.owned_since_exact else "at least "
+        since = f", for {exact}{span(story.at - story.owned_since)}"
+    yield f"{story.bundle} is served by {story.owner}{since}"
+    if story.rate is not None:
+        size = (story.throughput or 0.0) / (1 << 20)
+        counts = {"topic": story.topics, "producer": story.producers, "consumer": story.consumers}
+        of = ", ".join(count_of(number or 0, noun) for noun, number in counts.items())
+        yield f"{story.rate:,.0f} messages/s, {size:,.2f} MiB/s; {of}"
+
+
+def _elsewhere(story: BundleStory) -> Iterator[str]:
+    """What rules leave to it, were its broker lost."""
+    if story.elsewhere is None:
+        return
+    rules, to = ", ".join(story.elsewhere.rules), story.elsewhere.destination
+    only = f"; rules leave only some brokers to it: {rules}" if rules else ""
+    if to is None:
+        yield f"no other broker may serve it{only}"
+    elif only:
+        yield f"were its broker lost, placement would send it to {to}{only}"
+
+
+def why_it_stays(
+    bundle: str, owner: str | None, pin: PinShown | None, history: Iterable[DecisionShown]
+) -> Iterator[str]:
+    """Its pin, and the verdict of the last cycle, in lines."""
+    if pin is not None:
+        about = f" ({text})" if (text := ordered(pin)) else ""
+        yield f"pinned to {pin.broker} until {clock(pin.until)}{about}"
+    yield next(filter(None, (_verdict(bundle, owner, it) for it in history)), NO_VERDICT)
+
+
+def _verdict(bundle: str, owner: str | None, decision: DecisionShown) -> str:
+    """What a cycle said of the bundle, else of its broker, else of all; empty: it says nothing."""
+    if decision.kind != "shed":
+        return ""
+    shown_id = "" if "-a" in decision.id else f", decision {decision.id}"
+    head = f"last cycle ({clock(decision.ts)}{shown_id})"
+    unloads = [] if decision.unloads is UNSET else decision.unloads
+    if leaving := [each for each in unloads if each.bundle == bundle]:
+        return f"{head} moves it: {unload_text(leaving[-1])}"
+    reasons = {} if decision.skipped is UNSET else {it.what: it.reason for it in decision.skipped}
+    if bundle in reasons:
+        return f"{head} leaves it: {reasons[bundle]}"
+    if owner in reasons:
+        return f"{head} takes nothing from {owner}: {reasons[owner]}"
+    if CLUSTER in reasons:
+        return f"{head} moves nothing: {reasons[CLUSTER]}"
+    if away := [each.bundle for each in unloads if each.source == owner]:
+        return f"{head} takes {count_of(len(away), 'bundle')} from {owner}, and not this one"
+    return ""
+
+
+def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
+    """The same from what was recorded."""
+    then, past = bundle_at(admin, bundle, at_ms)
+    owner = then.owner
+    pins = pins_at(admin, at_ms)
+    pin = pins.of(bundle)
+    names = [bundle, *([owner] if owner else []), CLUSTER]
+    answers = [
+        events_of(admin, CYCLE_KINDS, each, until_ms=at_ms, limit=RECORDS_MAX) for each in names
+    ]
+    # One record may answer for several names; of one moment, that of the bundle comes first.
+    history = [
+        decision for answer in answers for decision in decisions_of(as_of(answer.events, at_ms))
+    ]
+    history.sort(key=lambda decision: -decision.ts)
+    lines = [_head_then(then, at_ms), *why_it_stays(bundle, owner, pin, history)]
+    notes = dict.fromkeys((*pins.notes, *(note for answer in answers for note in answer.notes)))
+    missing = past.missing | pins.missing
+    for answer in answers:
+        missing |= answer.missing
+    data: dict[str, Any] = {
+        "bundle": bundle,
+        "owner": owner,
+        "at": at_ms,
+        "figures": then.figures,
+        "lines": lines,
+    }
+    status = 1 if owner is None and pin is None and not history else 0
+    return Output(data, (lines, past.notes, *incomplete([*notes])), status=status, missing=missing)
+
+
+def _head_then(then: PastBundle, at_ms: int) -> str:
+    if then.owner is None:
+        return f"nobody served {then.bundle} at {clock(at_ms)}, as far as it is recorded"
+    rate = sum(then.figures.get(name, 0.0) for name in ("msg_rate_in", "msg_rate_out"))
+    traffic = f"; {rate:,.0f} messages/s around then" if then.figures else ""
+    return f"{then.bundle} was served by {then.owner} at {clock(at_ms)}{traffic}"
+
+
+def verdict_lines(admin: AdminClient, bundle: str) -> list[str]:
+    """Why a bundle stays now, at the end of its story."""
+    story = admin.get(f"{OWN}/bundles/{bundle}{query(limit=DECISIONS_MAX)}", BundleStory)
+    if story.replaced_by or story.owner is None:
+        return []
+    return [f"now: {line}" for line in why_it_stays(bundle, story.owner, story.pin, story.history)]
