@@ -10,7 +10,11 @@ from loadmanager.broker.messaging.topic import QuotaExceededError
 from loadmanager.broker.protocol.attachments import CAME_AGAIN, CLOSED_IT
 from loadmanager.broker.protocol.connection import CONSUMERS_MAX, Connection
 from loadmanager.broker.protocol.durable import create_durable, seek
-from loadmanager.broker.protocol.hosted import AttachedConsumer, HostedTopic
+from loadmanager.broker.protocol.hosted import (
+    AttachedConsumer,
+    HostedTopic,
+    held_since_attached_ms,
+)
 from loadmanager.broker.protocol.refusing import refuse
 from loadmanager.broker.protocol.schemas import check_consumer_schema, schema_code_of
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -158,6 +162,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
         messages,
         connection.server.clock.now_ms(),
     )
+    consumer.paused_ns = connection.throttle.paused_until(connection.server.clock.monotonic_ns())
     hosted.attached[core] = consumer
     connection.server.clients.attached(consumer)
     connection.server.dispatcher.touch(hosted)
@@ -182,11 +187,14 @@ def on_flow(connection: Connection, frame: Frame) -> None:
     """FLOW: the consumer takes more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
-        consumer.flow_ms = now_ms = connection.server.clock.now_ms()
+        first, now_ms = not consumer.flow_ms, connection.server.clock.now_ms()
+        consumer.flow_ms = now_ms
         consumer.subscription.flow(consumer.core, frame.command.flow.messagePermits)
         if not (consumer.served_ms or consumer.wanted_ms):
             wants = consumer.subscription.ready(0, now_ms, consumer.core)
-            consumer.wanted_ms = now_ms if wants else 0
+            now_ns = connection.server.clock.monotonic_ns()
+            unread_ms = held_since_attached_ms(consumer, now_ns) if first else 0
+            consumer.wanted_ms = now_ms - unread_ms if wants else 0
         connection.server.dispatcher.touch(consumer.hosted, consumer.subscription)
 
 

@@ -321,9 +321,11 @@ class AttachedProducer:
     since_ms: int
     """When it was attached."""
     sent_ms: int = 0
-    """When its first message came; 0 before."""
+    """When its first message came, or had waited for a connection that was held; 0 before."""
     receipt_ms: int = 0
     """When it got its first receipt; 0 before."""
+    paused_ns: int = field(init=False, default=0)
+    """For how long its connection had been held when it was attached; so of a consumer."""
     rates: Rates = field(default_factory=Rates)
 
 
@@ -346,6 +348,7 @@ class AttachedConsumer:
     """When it first took messages and there was one for it; 0: not before its first delivery."""
     served_ms: int = field(init=False, default=0)
     """When its first delivery was sent; 0 before."""
+    paused_ns: int = field(init=False, default=0)
     rates: Rates = field(default_factory=Rates)
 
     def blocked(self, unacked_max: int) -> bool:
@@ -397,17 +400,28 @@ def clients_of(topics: dict[str, HostedTopic]) -> int:
     return sum(len(hosted.producers) + len(hosted.attached) for hosted in topics.values())
 
 
+def held_since_attached_ms(client: AttachedProducer | AttachedConsumer, now_ns: int) -> int:
+    """For how long its connection was held since it was attached: nothing was read from it then."""
+    return (client.connection.throttle.paused_until(now_ns) - client.paused_ns) // 1_000_000
+
+
 def _receipt_after_ms(producer: AttachedProducer) -> int | None:
-    """How long its first message waited for the receipt; 0 without a message; None: it waits."""
+    """How long its first message waited for the receipt, also unread in a connection that is held;
+    0 without a message; None: it waits, or may have sent one that is not read.
+    """
     if not producer.sent_ms:
-        return 0
+        return None if producer.connection.throttle.paused else 0
     return max(0, producer.receipt_ms - producer.sent_ms) if producer.receipt_ms else None
 
 
 def _delivery_after_ms(consumer: AttachedConsumer, now_ms: int) -> int | None:
-    """How long it waited for its first delivery; 0 if nothing was there for it; None: it waits."""
+    """How long it waited for its first delivery; 0 if nothing was there for it; None: it waits, or
+    what it asks for is not read, because its connection is held.
+    """
     if consumer.served_ms:
         return max(0, consumer.served_ms - consumer.wanted_ms) if consumer.wanted_ms else 0
+    if not consumer.flow_ms and consumer.connection.throttle.paused:
+        return None
     return None if consumer.subscription.ready(0, now_ms, consumer.core) else 0
 
 

@@ -13,7 +13,11 @@ from loadmanager.broker.protocol.attachments import CAME_AGAIN, CLOSED_IT
 from loadmanager.broker.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.broker.protocol.durable import create_durable
 from loadmanager.broker.protocol.exclusive import SEQUENCE_ID_MAX, make_ready, welcome
-from loadmanager.broker.protocol.hosted import AttachedProducer, HostedTopic
+from loadmanager.broker.protocol.hosted import (
+    AttachedProducer,
+    HostedTopic,
+    held_since_attached_ms,
+)
 from loadmanager.broker.protocol.refusing import refuse
 from loadmanager.broker.protocol.schemas import add_producer_schema, schema_code_of
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -27,6 +31,7 @@ from loadmanager.broker.wire.frames import (
     checked_metadata,
     encode,
 )
+from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.names import TopicName, check_name
 
@@ -164,6 +169,7 @@ def _attach(
         version,
         connection.server.clock.now_ms(),
     )
+    producer.paused_ns = connection.throttle.paused_until(connection.server.clock.monotonic_ns())
     connection.add_producer(producer)
     hosted.producers[name] = producer
     connection.server.clients.attached(producer)
@@ -226,15 +232,20 @@ def on_send(connection: Connection, frame: Frame) -> None:
         connection.server.attachments.close_producer(producer, None, why)
         return
     hosted.figures.writes.add(len(tail))
-    producer.sent_ms = producer.sent_ms or connection.server.clock.now_ms()
+    producer.sent_ms = producer.sent_ms or _first_sent_ms(producer, connection.server.clock)
     if hosted.stored is not None:
         hosted.stored.owe(producer, send.sequence_id, entry, metadata.chunk_id)
         return
-    producer.receipt_ms = producer.receipt_ms or producer.sent_ms
+    producer.receipt_ms = producer.receipt_ms or connection.server.clock.now_ms()
     connection.send(
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
     )
     connection.server.dispatcher.touch(hosted)
+
+
+def _first_sent_ms(producer: AttachedProducer, clock: Clock) -> int:
+    """Since when its first message, read now, may have waited: the connection was held."""
+    return clock.now_ms() - held_since_attached_ms(producer, clock.monotonic_ns())
 
 
 def _refuse(
