@@ -207,7 +207,11 @@ async def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
         assert same[:2] == (1, f"{key} is false on all brokers already: nothing was done")
         assert await shell.json("settings", "list", at=1) == {key: "false"}
         every = await shell.json("settings", "list", "--all")
-        assert (every[key], every["loadBalancerAutoBundleSplitEnabled"]) == ("false", None)
+        assert every[key] == {"value": "false", "from": "settings set"}
+        split = every["loadBalancerAutoBundleSplitEnabled"]
+        assert split == {"value": "true", "from": "default"}
+        conf = every["loadBalancerReportUpdateMinIntervalMillis"]
+        assert (conf["value"] is not None, conf["from"]) == (True, "broker.conf or --set")
         assert (await shell.run("settings", "unset", key))[0] == 0
         for words, expected, said in (
             (("unset", key), 1, "nothing was changed"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -31,36 +31,62 @@ _key = click.argument("key")
 
 
 @group.command("list")
-@click.option("--all", "every", is_flag=True, help="all that can be set, not only those that are")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="all that can be set: the value in force and where it comes from",
+)
 @at_option
 def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
     """List the keys that are set for all brokers, and say which settings in force differ from
-    broker to broker; keys that are not set are as in each one's broker.conf.
+    broker to broker; keys that are not set are as in each one's broker.conf, else the defaults.
 
     With --at, those that were set then, each with its last change before.
     """
     values = admin.get(f"{CONFIGURATION}/values", Texts)
     if at is not None:
         return _settings_at(admin, values, at)
-    compared, missing = _compared(admin)
-    data: dict[str, str | None] = {**values}
-    if every:
-        data = {name: values.get(name) for name in admin.get(CONFIGURATION, Names)}
-    rows = sorted(data.items())
-    shown = table(("key", "value"), rows) if rows else "no key is set"
-    return Output(data, (shown, compared), missing=missing)
-
-
-def _compared(admin: AdminClient) -> tuple[list[str], dict[str, str]]:
-    """Whether all brokers have the same settings, in lines; and who did not say."""
     answers, missing = ask_each(admin, brokers_of(admin), _in_force)
+    compared = _compared(answers)
+    if every:
+        rows = list(_every(admin.get(CONFIGURATION, Names), values, answers))
+        data = {key: {"value": value, "from": origin} for key, value, origin in rows}
+        listed_keys = table(("key", "value in force", "from"), rows)
+        return Output(data, (listed_keys, compared), missing=missing)
+    shown = table(("key", "value"), sorted(values.items())) if values else "no key is set"
+    return Output(values, (shown, compared), missing=missing)
+
+
+def _every(
+    names: Iterable[str], values: Mapping[str, str], answers: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[str, str | None, str]]:
+    """Each key with its value in force and where that comes from: set for all brokers, their
+    broker.conf, or the default of this version.
+    """
+    from loadmanager.broker import settings  # it takes time
+
+    defaults = {name: str(value) for name, value in settings.KEYS.load().runtime().items()}
+    for name in sorted(names):
+        said = dict.fromkeys(answer[name] for answer in answers.values() if name in answer)
+        value = " or ".join(said) if said else values.get(name)
+        if name in values:
+            origin = "settings set"
+        elif len(said) > 1:
+            origin = "broker.conf or --set, which differ"
+        elif value is None:
+            origin = "no broker says"
+        else:
+            origin = "default" if value == defaults.get(name) else "broker.conf or --set"
+        yield name, value, origin
+
+
+def _compared(answers: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Whether all brokers have the same settings, in lines."""
     differ = differing(answers)
     if not differ:
-        return [
-            f"the settings in force are the same on {count_of(len(answers), 'broker')}"
-        ], missing
-    lines = [f"{key} differs: {by_value(values)}"[:LINE_MAX] for key, values in differ.items()]
-    return lines, missing
+        return [f"the settings in force are the same on {count_of(len(answers), 'broker')}"]
+    return [f"{key} differs: {by_value(values)}"[:LINE_MAX] for key, values in differ.items()]
 
 
 def _in_force(at: AdminClient, _broker: str) -> dict[str, str]:
