@@ -354,9 +354,10 @@ class LoadManager:
     async def split(self) -> None:
         """Have the owners of bundles that are too big split them (modular rule).
 
-        An owner that finds no useful boundary gets the order again after the grace period.
+        An owner that finds no useful boundary gets the order again after the grace period. Nothing
+        is split while moves are paused.
         """
-        if self.splits.value.enabled:
+        if self.splits.value.enabled and self.cluster.wishes.pause() is None:
             for owner, split in await self.too_big():
                 await self.split_at(owner, split)
 

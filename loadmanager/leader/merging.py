@@ -67,10 +67,12 @@ class Merging:
         return merged
 
     async def step(self) -> None:
-        """Merge what has stayed idle for long enough."""
+        """Merge what has stayed idle for long enough; nothing while moves are paused."""
         settings = self.settings.value
         if not settings.enabled:
             self.memory = MergeMemory()
+            return
+        if self.moves.cluster.wishes.pause() is not None:
             return
         now_ms = self.moves.term.clock.now_ms()
         wishes = self.moves.cluster.wishes.now()

@@ -57,9 +57,11 @@ class OwnerSplits:
         self.choose = self._exceeding
 
     async def tick(self) -> None:
-        """Split every bundle that exceeded a threshold in enough checks in a row."""
+        """Split every bundle that exceeded a threshold in enough checks in a row; none while moves
+        are paused.
+        """
         settings = self.base.settings.live(SplitSettings).value
-        if not settings.enabled:
+        if not settings.enabled or self.cluster.wishes.pause() is not None:
             return
         chosen = await self.choose(settings)
         epoch = self.cluster.leading.epoch

@@ -177,6 +177,22 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         assert recorded == [False, True]
 
 
+async def test_a_pause_holds_splits() -> None:
+    """They are made once it is over."""
+    async with led_fleet(2) as led:
+        bundle = f"{NS}/0x00000000_0x40000000"
+        await led.fleet.brokers[1].ownership.acquire(bundle, "test")
+        await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
+        await led.operations.pause(60)
+        await led.until(lambda: led.wishes.pause() is not None)
+        await led.load_manager.split()
+        assert (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries[1] == 0x40000000
+        await led.operations.pause(None)
+        await led.until(lambda: led.wishes.pause() is None)
+        await led.load_manager.split()
+        assert (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries[1] == 0x20000000
+
+
 async def test_a_split_that_fails_says_so() -> None:
     """Its decision has the error as the outcome."""
     async with led_fleet(2) as led:

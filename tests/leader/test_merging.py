@@ -141,6 +141,12 @@ async def test_idle_neighbours_are_merged_by_themselves() -> None:
                 await asyncio.sleep(60)
             assert len((await led.fleet.brokers[0].namespaces.bundles(NS)).ranges) == 4
         led.merge_settings.set(MergeSettings(enabled=True, idle_minutes=1, bundles_min=1))
+        await led.operations.pause(60)
+        await led.until(lambda: led.wishes.pause() is not None)
+        await led.merging.step()
+        assert led.fleet.brokers[1].ownership.owned() == [A, B, C, D]
+        await led.operations.pause(None)
+        await led.until(lambda: led.wishes.pause() is None)
         await led.merging.step()
         assert led.fleet.brokers[1].ownership.owned() == [MERGED, C, D]
         await led.merging.step()  # the reports are older than the merge: it fails, and waits

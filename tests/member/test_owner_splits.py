@@ -5,6 +5,7 @@ from __future__ import annotations
 from clusters.members import NS, a_fleet
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.load.wishes import Pause
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.splitting.settings import OF_OWNERS, SplitSettings
 from loadmanager.leader.decisions import Decisions
@@ -13,7 +14,7 @@ from loadmanager.testing.cluster import LoopTime
 
 
 async def test_a_split_has_its_figures_and_its_outcome() -> None:
-    """Its decision has both, and so have the two plans that are recorded."""
+    """Its decision has both, and so have the two plans that are recorded. A pause holds it."""
     async with a_fleet(1, 4) as fleet:
         broker = fleet.brokers[0]
         bundle = f"{NS}/0x00000000_0x40000000"
@@ -28,6 +29,11 @@ async def test_a_split_has_its_figures_and_its_outcome() -> None:
             decisions=Decisions(LoopTime()),
             observe=lambda _epoch, _cycle, plan, _ids: observed.append(plan),
         )
+        wishes = broker.cluster.wishes
+        await wishes.set_pause(Pause(broker.base.clock.now_ms() + 60_000), ())
+        await splits.tick()
+        assert (splits.decisions.last(10), observed) == ([], [])
+        await wishes.set_pause(None, ())
         await splits.tick()
         halves = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
         (decision,) = splits.decisions.last(10)

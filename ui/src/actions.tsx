@@ -350,6 +350,7 @@ export function pauseMoves(): void {
     fields: [{ name: "seconds", label: "Until", value: "1800", options: SPANS }, NOTE],
     plan: () => [
       `No queued move begins meanwhile; ${plural(moves.value?.waiting ?? 0, "move")} wait now.`,
+      "No bundle is split or merged by itself.",
       "Moves that operators ask for one by one are still made.",
     ],
     command: ({ seconds, note }) => admin(`moves pause ${span(seconds ?? "")}${quoted(note ?? "")}`),

@@ -55,6 +55,10 @@ BUNDLES_MAX = 10_000
 _OF_EARLIER_VERSION = re.compile(r"(\d+)-(\d+)")
 """The id of a move, as it was when decisions had such ids, too."""
 
+PAUSED = (
+    "nothing moves, splits or merges by itself, and no drain, goal or plan goes on; what you order "
+    "for one bundle does: `bundles move`, `unload`, `split` and `merge`"
+)
 NO_MOVE = "no move in this term yet; --since shows those of earlier terms"
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
@@ -171,10 +175,14 @@ def _queued_again(admin: AdminClient) -> str:
 @click.argument("duration", type=Duration(), metavar="DURATION")
 @click.option("--note", default="", help="why, for others")
 def moves_pause(admin: AdminClient, duration: float, note: str) -> Output:
-    """Let no move begin for a time (90s, 30m, 2h); `bundles move` is not held."""
+    """Let nothing move by itself for a time (90s, 30m, 2h): no cycle, drain, goal or plan begins a
+    move, and no bundle is split or merged.
+
+    What an operator orders for one bundle goes on: `bundles move`, `unload`, `split` and `merge`.
+    """
     wanted = {"seconds": duration, "note": note}
     pause, raw = admin.ask("PUT", f"{MOVES}/pause", wanted, PauseShown)
-    return done(f"moves are paused until {clock(pause.until)}", **raw)
+    return done(f"moves are paused until {clock(pause.until)}: {PAUSED}", **raw)
 
 
 @group.command("resume")

@@ -133,7 +133,9 @@ class MoveRoutes:
 
     @of_leader(PauseShown, body=PauseWanted, also={412: "a value is not allowed"})
     async def pause(self, request: web.Request) -> web.Response:
-        """Let no move begin for a time, except those that an operator orders one by one."""
+        """Let no move begin for a time, except those that an operator orders one by one; and no
+        bundle be split or merged by itself.
+        """
         leader, wanted = self._operations(), await body_as(request, PauseWanted)
         pause = await leader.pause(wanted.seconds, wanted.note)
         return shown(pause)
