@@ -31,6 +31,7 @@ from loadmanager.cli import main
 from loadmanager.cli.admin import command as admin_command
 from loadmanager.engine.history.archived import BROKER as ARCHIVED_BROKER
 from loadmanager.engine.strategies.sealed import BOUNDS
+from loadmanager.kit.http.passing_on import UNDECIDED
 from loadmanager.leader.documents.cluster import BundleShown
 from loadmanager.leader.documents.members import AbsentBroker
 
@@ -795,6 +796,47 @@ def test_a_redirect_that_leads_to_no_broker(
         assert main(["admin", "tenants", "list", "--url", here, "--timeout", "5"]) == 1
         out, err = capsys.readouterr()
         assert (out, "root:" in err) == ("", False)
+
+
+class Undecided:
+    """Brokers that redirect to themselves, or say that they do not agree yet, so many times."""
+
+    def __init__(self, times: int, *, says: bool) -> None:
+        self.left, self.says, self.here = times, says, ""
+
+    def __call__(
+        self, method: str, path: str, headers: dict[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        if path.endswith("/addresses") or not path.startswith("/admin/v2/tenants"):
+            return 404, {}, b""
+        self.left -= 1
+        if self.left < 0:
+            return 200, {}, b"[]"
+        if self.says:
+            return 503, {UNDECIDED: "true"}, b'{"reason": "they do not agree yet"}'
+        return 307, {"Location": f"http://{self.here}{path}"}, b""
+
+
+@pytest.mark.parametrize(("times", "says"), [(25, False), (2, True)])
+def test_brokers_that_do_not_agree_yet_are_asked_again(times: int, says: bool) -> None:
+    """Until they do; with less time than that takes, the command says that they do not."""
+    undecided = Undecided(times, says=says)
+    with a_server(undecided) as here:
+        undecided.here = here
+        assert main(["admin", "tenants", "list", "--url", f"http://{here}"]) == 0
+        assert undecided.left < 0
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_brokers_that_never_agree(says: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command ends, with what they said."""
+    undecided = Undecided(10**9, says=says)
+    with a_server(undecided) as here:
+        undecided.here = here
+        words = ["admin", "tenants", "list", "--url", f"http://{here}", "--timeout", "1"]
+        assert main(words) == 1
+    expected = "they do not agree yet" if says else "the brokers do not agree on the owner"
+    assert expected in capsys.readouterr().err
 
 
 async def test_an_administrator_of_a_tenant_follows_redirects(

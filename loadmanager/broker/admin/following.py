@@ -32,6 +32,7 @@ from loadmanager.kit.http.passing_on import (
     MISDIRECTED,
     PASSED_BY,
     PROOF,
+    UNDECIDED,
     WITHIN,
 )
 from loadmanager.kit.http.permits import PERMIT
@@ -80,10 +81,13 @@ class Following:
             answer = await handler(request)
             wanted = request.headers.get(FOLLOW) == "true"
             hops = HOPS_MAX if wanted and (PERMIT in request or not self._proven) else 0
+            asked = hops > 0
             while answer.status == 307 and hops > 0:
                 hops -= 1
                 url = URL(answer.headers["Location"], encoded=True)
                 answer = await self._repeated(request, url)
+            if answer.status == 307 and asked:
+                return _undecided(answer.headers["Location"])
             return answer
 
         return follow
@@ -181,6 +185,18 @@ class Following:
                 if request.transport is not None:
                     request.transport.abort()
         return response
+
+
+def _undecided(location: str) -> web.Response:
+    """After more redirects than brokers need that agree."""
+    answer = failed(
+        503,
+        f"the brokers do not agree yet on the owner or the leader: after {HOPS_MAX} of them, "
+        f"{URL(location, encoded=True).authority} would have to be asked; ask again in a moment",
+    )
+    answer.headers[UNDECIDED] = "true"
+    answer.headers["Retry-After"] = "1"
+    return answer
 
 
 def _bases(broker: BrokerAddress) -> set[str]:

@@ -31,7 +31,13 @@ from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.trust import Trusted, place_of
 from loadmanager.kit.conversion import converted
 from loadmanager.kit.errors import BadInputError, OperationalError, said
-from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+from loadmanager.kit.http.passing_on import (
+    BROKER,
+    FOLLOW,
+    MISDIRECTED,
+    UNDECIDED,
+    WITHIN,
+)
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
 from loadmanager.kit.text import printable
 
@@ -46,6 +52,10 @@ BROKERS = "/admin/v2/brokers"
 UNIX = "unix:"
 """Begins the URL of a Unix socket: `unix:/path`."""
 REDIRECTS_MAX = 20
+AGREE_S, AGAIN_S = 10.0, 0.5
+"""Brokers that do not agree yet on the owner or the leader, as after one was lost, are asked again
+so often, and for so long.
+"""
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """A longer line of a stream is taken apart."""
@@ -77,11 +87,15 @@ WANTED = "it wants a certificate that it trusts (--tls-cert and --tls-key name y
 class AnsweredError(OperationalError):
     """A broker answered with an error."""
 
-    def __init__(self, text: str, status: int, passed_on: bool = False) -> None:
+    def __init__(
+        self, text: str, status: int, passed_on: bool = False, *, undecided: bool = False
+    ) -> None:
         super().__init__(text)
         self.status = status
         self.passed_on = passed_on
         """The broker that was asked answers for others."""
+        self.undecided = undecided
+        """Brokers do not agree yet on who answers; none has done anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,10 @@ class _PassesOn:
 
 class SilentError(Exception):
     """A broker gave no sign for so many seconds."""
+
+
+class _LoopError(OperationalError):
+    """Brokers send a request to each other."""
 
 
 class _RedirectedError(Exception):
@@ -345,6 +363,27 @@ class AdminClient:
         headers: Mapping[str, str],
         take: Callable[[Any], T],
     ) -> T:
+        """Follow redirects. While brokers send each other the request, because they do not agree
+        yet on the owner or the leader, it is sent again, for `AGREE_S` at most.
+        """
+        until_s = time.monotonic() + min(AGREE_S, self._timeout_s)
+        while True:
+            try:
+                return self._followed_once(method, path, data, headers, take)
+            except (AnsweredError, _LoopError) as error:
+                loops = isinstance(error, _LoopError) or error.undecided
+                if not loops or time.monotonic() >= until_s:
+                    raise
+                time.sleep(AGAIN_S)
+
+    def _followed_once(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        take: Callable[[Any], T],
+    ) -> T:
         url = f"{self.url}{path}"
         named = self._to_broker(self._to) if self._to else {}
         more: Mapping[str, str] = {**headers, **named, FOLLOW: "true"}
@@ -359,7 +398,7 @@ class AdminClient:
                 if error.status != MISDIRECTED or FOLLOW not in more:
                     raise
                 more = {**headers, **named}  # it redirects then
-        raise OperationalError(
+        raise _LoopError(
             f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree on "
             "the owner or the leader; try again"
         )
@@ -443,7 +482,10 @@ class AdminClient:
             text = f"{where} answered {error.code}: {reason}{advice}"
             if passed_on and error.code in UNREACHED:
                 text = str(reason)  # which names the other broker
-            raise AnsweredError(text, error.code, passed_on=passed_on) from None
+            undecided = UNDECIDED in error.headers
+            raise AnsweredError(
+                text, error.code, passed_on=passed_on, undecided=undecided
+            ) from None
         except TimeoutError:
             raise OperationalError(
                 f"{where} did not answer within {time.monotonic() - began_s:.1f} s; --timeout "

@@ -12,6 +12,10 @@ PASSED_BY = "Loadmanager-Passed-By"
 """From broker to broker: the id of the one that passes it on."""
 PROOF = "Loadmanager-Passed-By-Authorization"
 """From broker to broker: what proves that it is one."""
+UNDECIDED = "Loadmanager-Undecided"
+"""`true` in an answer 503: brokers sent the request to each other, because they do not agree yet on
+the owner or the leader. None has done anything: it may be asked again in a moment.
+"""
 MISDIRECTED = 421
 """What is not passed on, because the request came over TLS and would go on without. Whoever asks
 may ask directly.

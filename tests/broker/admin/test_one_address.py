@@ -21,7 +21,14 @@ from loadmanager.broker.admin.calls import CONNECTIONS_MAX, SIGN, Calls, Unanswe
 from loadmanager.cli import main
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+from loadmanager.kit.http.passing_on import (
+    BROKER,
+    FOLLOW,
+    MISDIRECTED,
+    UNDECIDED,
+    WITHIN,
+)
+from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.tasks import forever
 
 FIRST = f"{ORDERS}/0x00000000_0x40000000"
@@ -241,3 +248,23 @@ async def _repeated_at(
                 return await answer.text()
     finally:
         await calls.close()
+
+
+async def test_brokers_that_send_a_request_to_each_other() -> None:
+    """Right after a leader was lost, each may take the other one for the leader: whoever asks is
+    told so, instead of being sent to and fro.
+    """
+    async with serving() as served:
+        first, second = (broker.parts.member.cluster.leading for broker in served.brokers)
+        was = first.leader
+        assert was is not None
+        url = served.url(1)
+        first.leader = Leader(served.broker_id(1), url, was.epoch)
+        assert second.leader == was
+        cluster = "/loadmanager/v1/cluster"
+        answer = await served.ask("GET", cluster, headers={FOLLOW: "true"})
+        assert (answer.status, answer.headers[UNDECIDED]) == (503, "true")
+        assert "the brokers do not agree yet on the owner or the leader" in str(answer.body)
+        assert (await served.ask("GET", cluster)).status == 307
+        first.leader = was
+        assert (await served.ask("GET", cluster, headers={FOLLOW: "true"})).status == 200
