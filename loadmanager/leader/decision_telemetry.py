@@ -159,7 +159,7 @@ def usage_samples(usage: ModelledUsage) -> Iterator[Sample]:
     """What the model of usage says of the cluster."""
     yield SENSORS.sample(len(usage.doubts))
     if usage.headroom is not None:
-        _, room = usage.headroom
+        room = usage.headroom.room
         yield HEADROOM.sample(room.times, "all")
         yield HEADROOM.sample(room.times_without_one, "without one")
 

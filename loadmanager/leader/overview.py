@@ -117,15 +117,17 @@ class TermOverview:
         headroom = self.load_manager.usage.headroom
         if headroom is None:
             return None
-        resource, room = headroom
+        room = headroom.room
         errors = [error for _, error in self.load_manager.usage.usages.values()]
         return HeadroomShown(
-            resource=resource,
+            resource=headroom.resource,
             below_percent=self.load_manager.strategies.value.overloaded_percent,
             times=min(room.times, NUMBER_MAX),
             times_without_one=min(room.times_without_one, NUMBER_MAX),
             carried_percent=round(100 * room.carried_usage, 2),
             measurable_from_percent=round(100 * measurable_from(errors), 2),
+            looks=headroom.looks,
+            since=headroom.since_ms,
         )
 
     def _broker(self, name: str, listener: str, secure: bool) -> BrokerShown:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -19,6 +20,50 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import balanced
 from loadmanager.kit.reason import Reason
 
+HEADROOM_MS = 300_000
+"""Headroom is the median of what the cycles of so long said: one moment's samples make it jump."""
+
+
+@dataclass(slots=True)
+class SteadyHeadroom:
+    """The headroom of the last minutes."""
+
+    resource: str
+    """The resource that ends first as traffic grows."""
+    room: Headroom
+    looks: int
+    """The number of cycles that it is the median of."""
+    since_ms: int
+    """When the first of them was."""
+
+
+@dataclass(slots=True)
+class HeadroomLately:
+    """What the last cycles said of headroom with the same brokers and the same limit."""
+
+    _of: object = None
+    _looks: list[tuple[int, str, Headroom]] = field(default_factory=list)
+
+    def steady(
+        self, now_ms: int, of: object, present: tuple[str, Headroom] | None
+    ) -> SteadyHeadroom | None:
+        """Take up what a cycle says; `of`: what else it depends on. None: it says nothing."""
+        if present is None or of != self._of:
+            self._of, self._looks = of, []
+        if present is None:
+            return None
+        resource, room = present
+        self._looks = [each for each in self._looks if now_ms - each[0] < HEADROOM_MS]
+        self._looks.append((now_ms, resource, room))
+        same = [each for each in self._looks if each[1] == resource]
+        rooms = [each[2] for each in same]
+        middle = Headroom(
+            median(each.times for each in rooms),
+            median(each.times_without_one for each in rooms),
+            median(each.carried_usage for each in rooms),
+        )
+        return SteadyHeadroom(resource, middle, len(same), same[0][0])
+
 
 @dataclass(slots=True)
 class ModelledUsage:
@@ -27,8 +72,9 @@ class ModelledUsage:
     learned: Learned = NOTHING_LEARNED
     usages: dict[str, tuple[float, float]] = field(default_factory=dict)
     """brokerId → the usage of its most used resource, and the mean error of that; fractions."""
-    headroom: tuple[str, Headroom] | None = None
-    """The resource that ends first as traffic grows, and how much more of it all brokers carry."""
+    headroom: SteadyHeadroom | None = None
+    """How much more of what ends first all brokers carry; None: nothing says it."""
+    _lately: HeadroomLately = field(default_factory=HeadroomLately)
     doubts: dict[str, Reason] = field(default_factory=dict)
     """brokerId → why its sensor does not count."""
 
@@ -58,7 +104,10 @@ class ModelledUsage:
         self.learned = model.learned
         cordons = snapshot.wishes.cordons
         closed = np.array([name in cordons for name in names], np.bool_)
-        self.headroom = model.headroom(settings.overloaded_percent / 100, closed)
+        limit = settings.overloaded_percent
+        of = tuple(names), closed.tobytes(), limit
+        present = model.headroom(limit / 100, closed)
+        self.headroom = self._lately.steady(snapshot.now_ms, of, present)
         before = self.doubts
         self.doubts = {doubt.broker: Reason(doubt.code, doubt.text) for doubt in model.doubts}
         if by_shedder:

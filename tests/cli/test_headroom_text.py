@@ -32,3 +32,14 @@ def test_headroom_says_how_far_off_the_model_is(
     """Whether one broker may be lost or not."""
     room = HeadroomShown(resource="cpu", below_percent=80, times=2.0, times_without_one=without_one)
     assert headroom_text(room, errors).endswith(said)
+
+
+def test_headroom_says_its_basis() -> None:
+    """How many cycles it is the median of, and since when."""
+    room = HeadroomShown(
+        resource="cpu", below_percent=80, times=2.0, times_without_one=1.5, looks=5, since=0
+    )
+    basis = "(the median of 5 cycles since 00:00:00Z; the model of usage is 1.0 points off on the"
+    assert f"{basis} mean)" in headroom_text(room, [0.01])
+    room.looks = 1
+    assert headroom_text(room, []).endswith("lost")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
 
+from loadmanager.engine.load.headroom import Headroom
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.leader.usage import HEADROOM_MS, HeadroomLately
 
 CYCLES = 30
 
@@ -66,6 +70,32 @@ async def test_sensors_that_agree_are_not_doubted() -> None:
         assert lines[-1][0] == pytest.approx(0.42, abs=0.05)
 
 
+def test_one_moment_does_not_change_headroom() -> None:
+    """It is the median of the cycles of five minutes, until the brokers are others."""
+    lately = HeadroomLately()
+
+    def look(minute: int, times: float, brokers: str = "abc", resource: str = "cpu") -> float:
+        room = Headroom(times, times - 1, 0.5 / times)
+        steady = lately.steady(60_000 * minute, brokers, (resource, room))
+        assert steady is not None
+        return steady.room.times
+
+    assert [look(minute, times) for minute, times in enumerate((4.0, 4.0, 9.0, 4.2))] == [
+        4.0,
+        4.0,
+        4.0,
+        4.1,
+    ]
+    assert look(4, 1.0) == 4.0
+    steady = lately.steady(5 * 60_000, "abc", ("cpu", Headroom(4.4, 3.4, 0.1)))
+    assert steady is not None
+    assert (steady.looks, steady.since_ms) == (5, 60_000)
+    assert look(6, 2.0, brokers="ab") == 2.0
+    assert look(7, 3.0, brokers="ab", resource="bandwidthOut") == 3.0
+    assert lately.steady(8 * 60_000, "ab", None) is None
+    assert look(9, 5.0, brokers="ab") == 5.0
+
+
 async def test_headroom_is_shown() -> None:
     """Four brokers at 30 to 60 % carry 85 / 45 times as much, and three of them 64 / 45 times; as
     a cordoned one takes nothing, so is it with a cordon.
@@ -79,6 +109,12 @@ async def test_headroom_is_shown() -> None:
         assert room.measurable
         assert room.times == pytest.approx(85 / 45, rel=0.1)
         assert room.times_without_one == pytest.approx(64 / 45, rel=0.1)
+        assert room.looks > 1
+        await asyncio.sleep(HEADROOM_MS / 1000)  # then it goes by the last reports alone
+        await led.shed()
+        room = led.overview.cluster(9).headroom
+        assert room is not None
+        assert room.looks == 1
         await led.wishes.cordon("b3:8080", Cordon(1), ())
         await led.shed()
         fewer = led.overview.cluster(9).headroom

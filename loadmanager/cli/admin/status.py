@@ -198,9 +198,12 @@ def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
         text += "; it is not if the broker with most room is lost"
     else:
         text += f", {_times(room.times_without_one)} it if one broker is lost"
-    if not errors:
-        return text
-    return f"{text} (the model of usage is {100 * fmean(errors):.1f} points off on the mean)"
+    basis = []
+    if room.looks > 1 and room.since is not None:
+        basis.append(f"the median of {room.looks} cycles since {time_of_day(room.since)}")
+    if errors:
+        basis.append(f"the model of usage is {100 * fmean(errors):.1f} points off on the mean")
+    return f"{text} ({'; '.join(basis)})" if basis else text
 
 
 def _times(factor: float) -> str:

@@ -125,6 +125,10 @@ class HeadroomShown(Shape):
     """What the present traffic uses of the resource on the mean; null: of an earlier version."""
     measurable_from_percent: float = 0.0
     """If traffic uses less than this, the other figures are noise of the sensors."""
+    looks: int = 1
+    """The figures are the medians of so many cycles with these brokers, within five minutes."""
+    since: int | None = None
+    """When the first of these cycles was."""
 
     @property
     def measurable(self) -> bool:
