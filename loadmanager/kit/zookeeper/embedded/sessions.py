@@ -95,8 +95,8 @@ class TreeSessions:
 
     def idlest(self, idle: Callable[[int], bool]) -> list[int]:
         """The ids of those, among the idle ones, of whom nothing was heard for longest."""
-        found = (each for each in self._sessions.values() if idle(each.id))
-        return [each.id for each in heapq.nsmallest(ROOM_SESSIONS, found, key=_heard_s)]
+        sessions = (each for each in self._sessions.values() if idle(each.id))
+        return [each.id for each in heapq.nsmallest(ROOM_SESSIONS, sessions, key=_heard_s)]
 
     def overdue(self, now_s: float) -> list[int]:
         """The ids of those of whom nothing was heard in time."""
