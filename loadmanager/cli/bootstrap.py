@@ -35,7 +35,6 @@ ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]{0,99}")
 """A role that can name a file; `tokens create` makes tokens for others."""
 RESTORE = "bring both back from one backup, or make all in a folder that is not there yet"
 SETTINGS = """\
-# The files beside this one were made for {days} days.
 # Who comes must prove who he is, over TLS; roles may do what they are permitted to do.
 authenticationEnabled=true
 authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken
@@ -99,7 +98,8 @@ def bootstrap(
     NAME: each name or address by which a broker is reached; *.example.org stands for many.
 
     --renew needs no NAME: the files say for whom they were made. Remove a role's token first, and
-    it gets none; remove broker.pem or zookeeper.pem, and the new one has the given names only.
+    it gets none; remove broker.pem or zookeeper.pem, and the new one has the given names only
+    (without both, give --days, too).
 
     \b
     FOLDER/authority   ca.key makes certificates and private.key tokens, for anybody:
@@ -207,7 +207,7 @@ def _make(wanted: WantedCredentials, keys: _Keys, now: dt.datetime) -> None:
         folder / "broker" / "broker.pem": certificate,
         folder / "broker" / "ca.pem": authority.certificate,
         folder / "broker" / "public.key": public,
-        folder / "broker" / "secure.conf": settings.format(at=wanted.at, days=wanted.days).encode(),
+        folder / "broker" / "secure.conf": settings.format(at=wanted.at).encode(),
     }
     if wanted.zookeeper:
         certificate, key = authority.issue("zookeeper", wanted.zookeeper, now, wanted.days)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,8 +36,6 @@ TRUST = "brokerClientTrustCertsFilePath"
 ZOOKEEPER_TLS = "loadManagerZooKeeperTlsEnabled"
 ENDED_S = 10**10
 """A token that ended so long ago still says whose it was."""
-_DAYS = re.compile(r"^# .* for ([0-9]{1,4}) days", re.MULTILINE)
-"""In secure.conf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,37 +147,41 @@ def with_earlier(
     broker = _issued(folder / "broker" / "broker.pem")
     servers = _issued(folder / "zookeeper" / "zookeeper.pem")
     earlier, left = _roles(folder / "authority")
-    settings, made_days = _settings(folder / "broker" / "secure.conf")
+    settings = _settings(folder / "broker" / "secure.conf")
     names = _united(broker.hosts, names)
     zookeeper = _united(servers.hosts, zookeeper)
+    days = days or broker.days or servers.days
     if not names:
         missing, advice = folder / "broker" / "broker.pem", "each NAME of a broker"
     elif settings.get(ZOOKEEPER_TLS) == "true" and not zookeeper:
         missing, advice = folder / "zookeeper" / "zookeeper.pem", "--zookeeper for each server"
+    elif not days:
+        missing, advice = folder / "broker" / "broker.pem", "--days, too"
     else:
         return WantedCredentials(
             folder,
             names,
             zookeeper,
             _united(earlier, roles),
-            days or made_days or broker.days or DAYS,
+            days,
             at or settings.get(TRUST, "").rpartition("/")[0] or str(folder / "broker"),
             left,
         )
-    raise OperationalError(f"{missing}, which says for whom it was made, is missing: give {advice}")
+    raise OperationalError(
+        f"{missing}, which says for whom and how long it was made, is missing: give {advice}"
+    )
 
 
 def _united(first: tuple[str, ...], then: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *then)))
 
 
-def _settings(path: Path) -> tuple[dict[str, str], int]:
-    """What is there, and for how many days it says that all was made; 0 if it does not."""
+def _settings(path: Path) -> dict[str, str]:
     if not path.exists():
-        return {}, 0
-    made_for = _DAYS.search(content_of(path).decode(errors="replace"))
+        return {}
+    content_of(path)  # it is a file
     try:
-        return read_properties(path), int(made_for[1]) if made_for else 0
+        return read_properties(path)
     except ConfigError as error:
         raise OperationalError(f"{error}; remove it to have a new one") from None
 

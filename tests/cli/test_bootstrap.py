@@ -310,10 +310,18 @@ def test_a_place_that_others_may_exchange(folder: Path) -> None:
 
 
 def test_days_do_not_go_with_a_certificate(folder: Path) -> None:
-    """Names are given anew after broker.pem was removed, not the days."""
+    """Names are given anew after broker.pem was removed, not the days; without any certificate
+    nobody guesses them.
+    """
     (folder / "broker/broker.pem").unlink()
     status, out, err = _run(folder, "b-9", "--renew")
     assert (status, "end in 30 days" in out) == (0, True), err
+    for name in ("broker/broker.pem", "zookeeper/zookeeper.pem"):
+        (folder / name).unlink()
+    words = [folder, "b-9", "--zookeeper", "zk-9", "--renew"]
+    status, _, err = _run(*words)
+    assert (status, "give --days, too" in err) == (1, True), err
+    assert "end in 7 days" in _run(*words, "--days", "7")[1]
 
 
 def test_whoever_was_let_to_read_a_file_still_may(folder: Path) -> None:
