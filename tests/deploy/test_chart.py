@@ -129,7 +129,16 @@ def _written(folder: Path, **values: dict[str, Any]) -> list[Path]:
 def test_the_schema_takes_what_is_right(tmp_path: Path) -> None:
     """The defaults, those for trials, those of these tests; it knows each value that is there."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    some = _written(tmp_path, everything=_nested(EVERYTHING), empty={}, within={"global": {"x": 1}})
+    host = {"host": "pulsar.example.org"}
+    some = _written(
+        tmp_path,
+        everything=_nested(EVERYTHING),
+        empty={},
+        within={"global": {"x": 1}},
+        one={"replicas": 1, "outside": {"enabled": True, **host}},
+        off={"replicas": 3, "outside": {"enabled": False, **host}},
+        cpu={"resources": {"requests": {"cpu": 1}}},
+    )
     assert _refused([CHART / "values.yaml", CHART / "values-trial.yaml", *some]) == {}
 
     def check(values: dict[str, Any], schema: dict[str, Any]) -> None:
@@ -155,6 +164,10 @@ def test_the_schema_refuses_what_is_wrong(tmp_path: Path) -> None:
         "policy": {"image": {"pullPolicy": "Sometimes"}},
         "speed": {"nicSpeedGbps": "fast"},
         "size": {"storage": {"size": "50 GB"}},
+        "bytes": {"storage": {"size": 50}},
+        "snapshots": {"zookeeper": {"storage": 10}},
+        "host": {"replicas": 2, "outside": {"enabled": True, "host": "pulsar.example.org"}},
+        "hosts": {"outside": {"enabled": True, "host": "pulsar.example.org"}},
         "port": {"networkPolicy": {"egress": {"zookeeperPorts": ["2181"]}}},
         "config": {"config": {"a": {"b": 1}}},
         "list": {"spread": "zone"},
