@@ -65,6 +65,17 @@ def test_what_counts_for_nothing_without_authentication(key: str) -> None:
     assert "anonymousUserRole" in _left({**AUTHENTICATED, **values, "anonymousUserRole": "me"})
 
 
+def test_superusers_are_named() -> None:
+    """One role that is written twice is one; whose each is, no setting says."""
+    one = _points(b=AUTHENTICATED | {"superUserRoles": "admin, admin,"})["superUserRoles"]
+    assert one.level is Severity.WARNING
+    two = _points(b=AUTHENTICATED | {"superUserRoles": "broker, admin"})["superUserRoles"]
+    assert (two.level, two.text.startswith("admin, broker may do everything")) == (
+        Severity.FINE,
+        True,
+    )
+
+
 @pytest.mark.parametrize(
     ("addresses", "fine"),
     [

@@ -149,11 +149,12 @@ def _of_roles(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
         "who proves nothing has a role" if proved else "everybody comes without a token",
         "remove it, unless that role may do nothing that matters" if proved else AUTHENTICATE,
     )
-    roles = [role for role in values.get("superUserRoles", "").split(",") if role]
+    named = map(str.strip, values.get("superUserRoles", "").split(","))
+    roles = sorted({role for role in named if role})
     yield SecurityPoint(
         "superUserRoles",
         proved and len(roles) > 1,
-        "brokers and operators have roles of their own",
+        f"{_listed(roles)} may do everything: see that brokers and operators do not share one",
         "brokers and operators cannot be told apart",
         "give each a role and a token: the audit log names roles" if proved else AUTHENTICATE,
     )
