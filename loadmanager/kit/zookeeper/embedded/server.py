@@ -10,7 +10,7 @@ import structlog
 
 from loadmanager.kit.addresses import bracketed
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.free_port import family_of
+from loadmanager.kit.free_port import family_of, not_bound
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.kit.zookeeper.embedded.serving import StoreServing, serve
@@ -106,5 +106,5 @@ def _bound(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise OperationalError(f"port {port}: {error.strerror}; {IN_USE}") from None
+        raise OperationalError(not_bound(host, port, error, IN_USE)) from None
     return sock
