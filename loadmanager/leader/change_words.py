@@ -15,11 +15,15 @@ VALUES_MAX = 200
 """Characters of values that a line shows."""
 _PREFIXES = ("/admin/v2/", "/admin/v3/", "/loadmanager/v1/")
 _LOCAL_POLICIES = "/admin/local-policies/"
+_PARTITIONED = "admin/partitioned-topics"
+_TOPIC_RECORD = r"/(managed-ledgers|admin/partitioned-topics)/([^/]+/[^/]+)/([^/]+)/([^/]+)"
 _CLIENTS = {"SUBSCRIBE": "opened {} to read it", "PRODUCER": "opened {} to publish to it"}
 _PLACE = r"([^/]+/[^/]+)"
 _TOPIC = r"((?:non-)?persistent)/([^/]+/[^/]+/[^/]+)"
 _TOKEN = r"refused-tokens/([^/]+)"
 _CORDON = r"cordons/([^/]+)"
+_ISOLATION = r"([^/]+)/namespaceIsolationPolicies/([^/]+)"
+_DOMAIN = r"([^/]+)/failureDomains/([^/]+)"
 _RANGE = r"(0x[0-9a-f]{8}_0x[0-9a-f]{8})"
 _WORDS: tuple[tuple[str, str, str], ...] = (
     ("PUT", r"tenants/([^/]+)", "made the tenant {}"),
@@ -34,6 +38,7 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("PUT", rf"namespaces/{_PLACE}/unload", "unloaded the namespace {}"),
     ("PUT|POST", rf"namespaces/{_PLACE}/([^/]+)(?:/.*)?", "set {1} of {0}"),
     ("DELETE", rf"namespaces/{_PLACE}/([^/]+)(?:/.*)?", "removed {1} of {0}"),
+    ("PUT", rf"{_TOPIC}/unload", "unloaded the topic {}://{}"),
     ("PUT", _TOPIC, "made the topic {}://{}"),
     ("DELETE", _TOPIC, "deleted the topic {}://{}"),
     ("PUT", rf"{_TOPIC}/subscription/([^/]+)", "made the subscription {2} of {0}://{1}"),
@@ -43,6 +48,12 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("DELETE", rf"{_TOPIC}/permissions/(.+)", "took permissions on {0}://{1} from {2}"),
     ("PUT|POST", rf"{_TOPIC}/([^/]+)(?:/.*)?", "set {2} of {0}://{1}"),
     ("DELETE", rf"{_TOPIC}/([^/]+)(?:/.*)?", "removed {2} of {0}://{1}"),
+    ("PUT|POST", rf"clusters/{_ISOLATION}", "set the isolation policy {1} of the cluster {0}"),
+    ("DELETE", rf"clusters/{_ISOLATION}", "deleted the isolation policy {1} of the cluster {0}"),
+    ("PUT|POST", rf"clusters/{_DOMAIN}", "set the failure domain {1} of the cluster {0}"),
+    ("DELETE", rf"clusters/{_DOMAIN}", "deleted the failure domain {1} of the cluster {0}"),
+    ("PUT|POST", r"resourcegroups/([^/]+)", "set the resource group {}"),
+    ("DELETE", r"resourcegroups/([^/]+)", "deleted the resource group {}"),
     ("POST", r"brokers/configuration/([^/]+)/(.*)", "set {} to {}"),
     ("DELETE", r"brokers/configuration/([^/]+)", "gave {} back to broker.conf"),
     ("PUT", _CORDON, "cordoned {}"),
@@ -70,27 +81,62 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if method in _CLIENTS:
         return _CLIENTS[method].format(target)
     path = path or ""
-    if wish := _wish(path, before, after):
-        return wish
+    if said := _wish(path, before, after) or _topic(path, before, after):
+        return said
     done = _done(method, target)
-    if path.startswith(f"{paths.GOALS}/"):
-        if before is None and after is not None:
-            return _ordered(path, after)
-        drained = re.fullmatch(_CORDON, _without_prefix(target))
-        return _drain_order(path, unquote(drained[1]), after) if drained else done
-    if path.startswith(f"{paths.LIMIT_ENDS}/"):
-        until = _time(after, "untilMs")
-        return f"{done}: it ends at {until}" if until else f"{done}: its end is no longer set"
-    if path == paths.REFUSED_TOKENS and (token := re.fullmatch(_TOKEN, _without_prefix(target))):
-        return done + _refusal(unquote(token[1]), after)
-    if path.startswith(_LOCAL_POLICIES):
-        return f"{done}: its bundles"
-    if _without_prefix(target).startswith("brokers/"):  # the value is said
-        return done
+    if (own := _of_its_own(done, _without_prefix(target), path, before, after)) is not None:
+        return own
+    if done.startswith("deleted ") and not _leaves(after) and _leaves(before):
+        done, before, after = f"{done}, which had", None, before
     values = ", ".join(_values(before, after))
     if len(values) > VALUES_MAX:
         values = values[:VALUES_MAX] + "…"
     return f"{done}: {values}" if values else done
+
+
+def _of_its_own(
+    done: str, asked: str, path: str, before: str | None, after: str | None
+) -> str | None:
+    """The words for documents of which not the values are told; None: it is another one."""
+    if path.startswith(f"{paths.GOALS}/"):
+        if before is None and after is not None:
+            return _ordered(path, after)
+        drained = re.fullmatch(_CORDON, asked)
+        return _drain_order(path, unquote(drained[1]), after) if drained else done
+    if path.startswith(f"{paths.LIMIT_ENDS}/"):
+        until = _time(after, "untilMs")
+        return f"{done}: it ends at {until}" if until else f"{done}: its end is no longer set"
+    if path == paths.REFUSED_TOKENS and (token := re.fullmatch(_TOKEN, asked)):
+        return done + _refusal(unquote(token[1]), after)
+    if path.startswith(_LOCAL_POLICIES) and not asked.endswith("/antiAffinity"):
+        return f"{done}: its bundles"
+    if asked.startswith("brokers/"):  # the value is said
+        return done
+    if asked == "moves" and (order := _leaves(after)):
+        return _move(order) + _note(after, "note")
+    return None
+
+
+def _topic(path: str, before: str | None, after: str | None) -> str:
+    """What became of a topic's record; empty: it is another document, or has merely changed."""
+    match = re.fullmatch(_TOPIC_RECORD, path)
+    if match is None or (before is not None and after is not None and match[1] != _PARTITIONED):
+        return ""
+    namespace, domain, name = match[2], match[3], paths.decode(match[4])
+    topic = f"{domain}://{namespace}/{name}"
+    done = "made" if before is None else "deleted"
+    if match[1] != _PARTITIONED:
+        return f"{done} the topic {topic}"
+    was, now = ((_leaves(text) or {}).get("partitions", "?") for text in (before, after))
+    if before is not None and after is not None:
+        return f"set the partitions of {topic} to {now} (were {was})"
+    return f"{done} the topic {topic} of {now if before is None else was} partitions"
+
+
+def _move(order: Mapping[str, str]) -> str:
+    """Which move was ordered."""
+    bundle, destination = (order.get(name, '""').strip('"') for name in ("bundle", "destination"))
+    return f"ordered the move of {bundle}" + (f" to {destination}" if destination else "")
 
 
 def _wish(path: str, before: str | None, after: str | None) -> str:
@@ -196,7 +242,7 @@ def _values(before: str | None, after: str | None) -> Iterator[str]:
     for name in [*now, *(name for name in was if name not in now)]:
         if was.get(name) == now.get(name):
             continue
-        then = f" (was {was[name]})" if name in was else ""
+        then = f" (was {was[name]})" if was.get(name, "null") != "null" else ""
         yield f"{name.rpartition('.')[2]} {now.get(name, 'not set')}{then}"
 
 

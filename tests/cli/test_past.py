@@ -560,7 +560,7 @@ async def test_a_story_names_who_ordered_it(
             lambda answer: all(step in answer[1] for step in steps),
         )
         assert "Operator: note look, ordered by 127.0.0.1" in out
-        assert f'{who} ordered moves: bundle "{BUNDLE}", destination ' in out
+        assert f"{who} ordered the move of {BUNDLE} to " in out
         by = "an operator's order, ordered by 127.0.0.1"
         assert f"no longer served by {second} ({by}, for {first}, paused" in out
         assert f"no longer served by {first} ({by} (no role: authentication is off), paused" in out
