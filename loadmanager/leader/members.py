@@ -24,6 +24,7 @@ from loadmanager.kit.telemetry import Sample, gauge
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.brokers import Brokers, Departure
 from loadmanager.leader.documents.members import (
+    ANSWERS,
     LATER,
     NO_ANSWER,
     AbsentBroker,
@@ -269,7 +270,7 @@ class TermMembers:
             await self.moves.orders.mover.served_bundles(departure.address)
         except OperationalError as error:
             return str(error).removeprefix(f"{broker} ").partition(": ")[0]
-        return "answers, without a session"
+        return ANSWERS
 
     async def _ask_again(self, entry: _Entry) -> None:
         """Ask a broker that may be frozen, until something else is known of it."""

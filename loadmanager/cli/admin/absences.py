@@ -10,9 +10,17 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.kit.errors import OperationalError
-from loadmanager.leader.documents.members import LATER, NO_ANSWER, AbsentBroker, MembersShown
+from loadmanager.leader.documents.members import (
+    ANSWERS,
+    LATER,
+    NO_ANSWER,
+    AbsentBroker,
+    MembersShown,
+)
 
 NAMED_MAX = 3
+TOGETHER_MS = 12_000
+"""Brokers that one partition cuts off lose their sessions within a session timeout and a little."""
 NOT_OURS = 404
 """The answer of what has no such route: a daemon, and a broker of Pulsar."""
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
@@ -20,6 +28,11 @@ HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": 
 
 def absence_text(absence: AbsentBroker, now_ms: int) -> str:
     """When and how a broker left, and what became of its bundles; without its name."""
+    texts = [bundles_text(absence) + clients_text(absence), _back(absence)]
+    return "; ".join(filter(None, (_left_text(absence, now_ms), *texts)))
+
+
+def _left_text(absence: AbsentBroker, now_ms: int) -> str:
     ago = span(now_ms - absence.left_at)
     text = f"{HOW.get(absence.how, absence.how)} {ago} ago ({clock(absence.left_at)})"
     if absence.how == "lost":
@@ -28,10 +41,11 @@ def absence_text(absence: AbsentBroker, now_ms: int) -> str:
             text += f" up to {span(absence.unheard_ms)} after its last sign"
         if absence.sign:
             first, later, then = absence.sign.partition(LATER)
+            if first == ANSWERS and not absence.gone and not absence.same_process:
+                first = "had ended: another process answered in its place"
             text += f"; asked then, it {first}{meaning_of(first)}"
             text += f"{later}{then}{meaning_of(then)}"
-    texts = [bundles_text(absence) + clients_text(absence), _back(absence)]
-    return "; ".join(filter(None, (text, *texts)))
+    return text
 
 
 def meaning_of(sign: str) -> str:
@@ -109,10 +123,51 @@ def missing_text(present: int, expected: int) -> str:
 
 
 def news(absent: Sequence[AbsentBroker], now_ms: int, within_ms: int) -> Iterator[str]:
-    """Those that are gone, and those that left or came back lately."""
-    for absence in absent:
-        if absence.gone or now_ms - absence.left_at <= within_ms:
-            yield f"{absence.broker} {absence_text(absence, now_ms)}"
+    """Those that are gone, and those that left or came back lately; those that left together in
+    the same way, as by one partition, in one line.
+    """
+    lately = [it for it in absent if it.gone or now_ms - it.left_at <= within_ms]
+    for together in _together(lately):
+        if len(together) == 1:
+            yield f"{together[0].broker} {absence_text(together[0], now_ms)}"
+        else:
+            yield _together_text(together, now_ms)
+
+
+def _together(absent: Sequence[AbsentBroker]) -> list[list[AbsentBroker]]:
+    """Groups of one cause: they left at about the same time in the same way, and all are back, or
+    none is.
+    """
+    groups, latest = list[list[AbsentBroker]](), dict[object, list[AbsentBroker]]()
+    for it in sorted(absent, key=lambda each: (-each.left_at, each.broker)):
+        cause = it.how, it.sign, it.gone, it.same_process
+        group = latest.get(cause)
+        if group is None or group[-1].left_at - it.left_at > TOGETHER_MS:
+            group = latest[cause] = []
+            groups.append(group)
+        group.append(it)
+    return groups
+
+
+def _together_text(absent: Sequence[AbsentBroker], now_ms: int) -> str:
+    names = sorted(it.broker for it in absent)
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    first = absent[0]
+    texts = [_left_text(first, now_ms)]
+    bundles, left = sum(it.bundles for it in absent), sum(it.bundles - it.placed for it in absent)
+    owner = f", {left} without an owner until the next lookup" if left else ""
+    texts.append(f"{count_of(bundles, 'bundle')} in all{owner}")
+    if clients := sum(it.clients or 0 for it in absent):
+        back = sum(min(it.clients_back, it.clients or 0) for it in absent)
+        longest = max(it.clients_waited_ms or 0.0 for it in absent)
+        waited = f", who waited {span(longest)} at most" if longest else ""
+        few = few_of(back) if back < clients else str(back)
+        texts.append(f"{few} of {count_of(clients, 'client')} back{waited}")
+    if not first.gone:
+        away = max((it.back_at or 0) - it.left_at for it in absent)
+        how = "the same processes" if first.same_process else "restarted"
+        texts.append(f"back after {span(away)} at most, {how}")
+    return f"{', '.join(names[:NAMED_MAX])}{more} {'; '.join(texts)}"
 
 
 def uncounted(admin: AdminClient, no_answer: Mapping[str, str]) -> dict[str, str]:

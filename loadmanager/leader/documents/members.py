@@ -12,6 +12,8 @@ HowLeft = Literal["stopped", "drained", "lost"]
 """`stopped`: in order. `drained`: the same, and all its bundles had been moved away before. `lost`:
 its session ended without a word: it was killed, frozen or cut off.
 """
+ANSWERS = "answers, without a session"
+"""The sign of a broker that only lost its session, or whose successor answers."""
 NO_ANSWER, LATER = "did not answer", "; later it "
 """How the sign of a broker begins that may be frozen, and what stands before what it did later."""
 

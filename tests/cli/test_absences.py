@@ -1,0 +1,61 @@
+"""Brokers that left, in the lines of `loadmanager admin status`."""
+
+from __future__ import annotations
+
+from loadmanager.cli.admin.absences import news
+from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def cut_off(number: int, *, ago_ms: int = 60_000, sign: str = ANSWERS) -> AbsentBroker:
+    """A broker that lost its session with two bundles and three clients, and is back."""
+    left_at = NOW - ago_ms
+    return AbsentBroker(
+        broker=f"b{number}:8080",
+        left_at=left_at,
+        how="lost",
+        sign=sign,
+        bundles=2,
+        placed=2,
+        placed_at=left_at + 1_000,
+        clients=3,
+        clients_back=3,
+        clients_waited_ms=1_000.0 * number,
+        back_at=left_at + 1_000 * number,
+        same_process=True,
+    )
+
+
+def test_brokers_of_one_partition_are_one_line() -> None:
+    """With what came of all of them; one that was lost before, or otherwise, has its own."""
+    six = [cut_off(number, ago_ms=60_000 + 1_000 * number) for number in range(1, 7)]
+    before = cut_off(7, ago_ms=HOUR // 2)
+    frozen = cut_off(8, sign="did not answer within 5 s")
+    lines = list(news([*six, before, frozen], NOW, HOUR))
+    assert len(lines) == 3
+    (together,) = [line for line in lines if "b1:8080" in line]
+    assert together.startswith("b1:8080, b2:8080, b3:8080 and 3 more lost ")
+    assert together.count(ANSWERS) == 1
+    assert "12 bundles in all; 18 of 18 clients back, who waited 6.0 s at most" in together
+    assert together.endswith("back after 6.0 s at most, the same processes")
+    assert sum(line.startswith(("b7:8080 lost", "b8:8080 lost")) for line in lines) == 2
+
+
+def test_what_is_not_served_again_is_told_of_all() -> None:
+    """Bundles without an owner, and clients that are not back."""
+    two = [cut_off(1), cut_off(2)]
+    for each in two:
+        each.back_at, each.same_process, each.placed, each.clients_back = None, False, 1, 0
+    (line,) = news(two, NOW, HOUR)
+    assert "4 bundles in all, 2 without an owner until the next lookup" in line
+    assert "NONE of 6 clients back" in line
+
+
+def test_a_process_that_ended_does_not_answer() -> None:
+    """Whoever answered in its place is another one."""
+    absence = cut_off(1)
+    absence.same_process = False
+    (line,) = news([absence], NOW, HOUR)
+    assert "asked then, it had ended: another process answered in its place" in line
