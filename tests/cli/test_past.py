@@ -725,3 +725,27 @@ async def test_that_the_whole_cluster_was_down_is_said(
                 )
             )[1]
         )
+
+
+async def test_a_move_is_one_line_of_a_brokers_story(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At its source and at its destination; the bundle's own story has every step."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        first, second = served.broker_id(0), served.broker_id(1)
+        await served.own(BUNDLE, at=0)
+        assert (await shell.run("bundles", "move", BUNDLE, "--to", second))[0] == 0
+        moved = f"{BUNDLE} moved from {first} to {second}"
+        for broker in (first, second):
+            _, out, _ = await eventually(
+                lambda broker=broker: shell.run("history", broker),
+                lambda answer: moved in answer[1],
+            )
+            ways = ("no longer served by", f"is served by {second}")
+            assert not [line for line in out.splitlines() if any(way in line for way in ways)]
+        steps = [f"no longer served by {first}", f"is served by {second}", moved]
+        await eventually(
+            lambda: shell.run("history", BUNDLE),
+            lambda answer: all(step in answer[1] for step in steps),
+        )

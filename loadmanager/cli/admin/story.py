@@ -38,6 +38,7 @@ from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
+from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.ownership.states import OPERATORS_ORDER
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
@@ -50,6 +51,8 @@ TAKEN_MS = 10_000
 """The extensible manager's leader gives the bundles of a lost broker away before it records that
 this one left, by at most so much.
 """
+MOVE_MS = 120_000
+"""A move is recorded when its clients are back, or a minute later."""
 ORDERED_MS = 10_000
 """A change is recorded when its request is answered: so long after what it had bundles do, at
 most, and by the clock of another broker.
@@ -110,7 +113,9 @@ def history(
     first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
-    parts: list[Shown] = [_lines(newest, down, whole_after_ms) or f"nothing is recorded of {name}"]
+    parts: list[Shown] = [
+        _lines(told_once(newest, name), down, whole_after_ms) or f"nothing is recorded of {name}"
+    ]
     load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
     parts += [load] if load else []
     if len(newest) == limit:
@@ -127,6 +132,40 @@ def history(
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
+
+
+def told_once(events: Sequence[ArchivedEvent], broker: str) -> list[ArchivedEvent]:
+    """In the story of a broker, a move is one line: without the steps of its bundle at both ends,
+    which it stands for; and without those of other brokers, of which it has its own.
+    """
+    steps = {id(event): event.record_as(OwnershipStep) for event in events if _is_step(event)}
+    moves = [(event.ts, event.record_as(Decision)) for event in events if event.kind == MOVED]
+    brokers = {step.broker for step in steps.values()}
+    brokers |= {end or "" for _, move in moves for end in (move.source, move.destination)}
+    if broker not in brokers:
+        return [*events]
+    ends = [
+        (ts, move.bundle, end)
+        for ts, move in moves
+        if move.state == MoveState.DONE.value
+        for end in (move.source, move.destination)
+    ]
+    taken = {step.bundle for step in steps.values() if step.broker == broker}
+
+    def is_mirror(event: ArchivedEvent) -> bool:
+        step = steps.get(id(event))
+        if step is None:
+            return False
+        if step.broker != broker and step.bundle in taken:
+            return True
+        its = (ts for ts, bundle, end in ends if (bundle, end) == (step.bundle, step.broker))
+        return any(0 <= ts - event.ts <= MOVE_MS for ts in its)
+
+    return [event for event in events if not is_mirror(event)]
+
+
+def _is_step(event: ArchivedEvent) -> bool:
+    return event.kind == OwnershipStep.kind
 
 
 def owners_that_left(
