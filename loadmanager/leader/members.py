@@ -31,7 +31,7 @@ from loadmanager.leader.documents.members import (
     HowLeft,
     MembersShown,
 )
-from loadmanager.leader.moves import Moves
+from loadmanager.leader.moves import Moves, Unverified
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import Absences
 from loadmanager.leader.returning import NAMED_MAX, Awaited, Returning, Waited, published_clients
@@ -39,6 +39,8 @@ from loadmanager.leader.returning import NAMED_MAX, Awaited, Returning, Waited, 
 STEP_S = 1.0
 BOOK_MAX = 200
 """Brokers in the book; the oldest give way."""
+MOVES_MAX = 100
+"""Moves in the book."""
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
@@ -120,6 +122,8 @@ class _Book(msgspec.Struct, rename="camel"):
     entries: list[_Entry]
     terms: list[_TermBegun] = msgspec.field(default_factory=list)
     """The last ones, of all leaders."""
+    moves: list[Unverified] = msgspec.field(default_factory=list)
+    """Those whose clients are not all seen back yet: the next leader goes on with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,7 @@ class TermMembers:
             book = msgspec.json.decode(node.value, type=_Book)
             self._book = {entry.absence.broker: entry for entry in book.entries}
             self._terms = book.terms
+            self.moves.take_up(book.moves)
         self._stored = node.value
 
     async def step(self) -> None:
@@ -346,13 +351,15 @@ class TermMembers:
 
     async def _save(self) -> None:
         entries = sorted(self._book.values(), key=lambda entry: entry.absence.broker)
-        value = msgspec.json.encode(_Book(entries, self._terms))
+        moves = [*self.moves.unverified.values()][:MOVES_MAX]
+        value = msgspec.json.encode(_Book(entries, self._terms, moves))
         if value == self._stored:
             return
         there = self._stored or await self.store.store.get(paths.MEMBERS) is not None
         write = Put(paths.MEMBERS, value) if there else Create(paths.MEMBERS, value)
         await self.store.store.commit([*self.store.checks, write])
         self._stored = value
+        self.moves.handed_over = frozenset(each.move.id for each in moves)
 
     def _look_at_the_last_leader(self) -> None:
         """Did it stop in order when this term began?"""

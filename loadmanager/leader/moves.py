@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
+import msgspec
 from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import (
@@ -59,6 +61,14 @@ PLANNED_AGAIN = "it waited until the next cycle, which plans again"
 log = get_logger("moves")
 
 
+class Unverified(msgspec.Struct, rename="camel"):
+    """A move that has ended, and whose clients are not all seen back yet."""
+
+    move: Move
+    life: int | None = None
+    """See `Moves.on_record`."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Moves:
     """The moves of one term."""
@@ -87,7 +97,10 @@ class Moves:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Replaced by another one when a move ends."""
-    _verifying: int = 0
+    unverified: dict[str, Unverified] = field(default_factory=dict, init=False)
+    """Moves that have ended, and whose clients are not all seen back yet, by id."""
+    handed_over: frozenset[str] = field(default=frozenset(), init=False)
+    """Those of them that are stored, so that the next leader goes on with them."""
     _traces: dict[str, str] = field(default_factory=dict)
     """Move → the trace of the request that ordered it."""
 
@@ -428,30 +441,58 @@ class Moves:
             self._record(move, life)
 
     async def _verify(self, move: Move, outcome: Outcome, life: int | None) -> None:
-        """Ask the destination for the clients that came back, then record the move."""
-        closed = outcome.clients_closed or 0
-        self._verifying += 1
+        """Ask for the clients that came back, then record the move; if the term ends before that
+        and the move is in `handed_over`, the next leader does both.
+        """
+        closed, over = outcome.clients_closed or 0, False
+        self.unverified[move.id] = Unverified(move, life)
         try:
-            for wait_s in CLIENTS_ASKED_AFTER_S if self._verifying <= VERIFYING_MAX else ():
+            for wait_s in CLIENTS_ASKED_AFTER_S if len(self.unverified) <= VERIFYING_MAX else ():
                 await sleep(wait_s)
                 back = await self._clients(move, closed)
                 if back is not None:
                     move.outcome = outcome = _with_clients(outcome, back)
                     if back.count >= closed:
                         break
+        except asyncio.CancelledError:
+            over = True
+            raise
         finally:
-            self._verifying -= 1
+            del self.unverified[move.id]
             _call(self.on_change, move)
-            self._record(move, life)
+            if not (over and move.id in self.handed_over):
+                self._record(move, life)
+
+    def take_up(self, moves: Sequence[Unverified]) -> None:
+        """Go on with the moves of earlier leaders of which they did not see the clients back."""
+        for each in moves:
+            outcome = each.move.outcome or Outcome("moved")
+            self.term.scope.spawn(
+                self._verify(each.move, outcome, each.life), f"verify {each.move.bundle}"
+            )
 
     async def _clients(self, move: Move, closed: int) -> ClientsBack | None:
-        address = self.cluster.brokers.address(move.destination or "")
-        if address is None:
-            return None
+        """Those at the destination; if the bundle has gone on from there, at its present owner."""
+        destination = self.cluster.brokers.address(move.destination or "")
         try:
-            return await self.orders.mover.clients_back(address, move.bundle, closed)
+            back = None
+            if destination is not None:
+                back = await self.orders.mover.clients_back(destination, move.bundle, closed)
+            if back is not None:
+                return back
+            owner = self.cluster.brokers.address(await self.orders.owner(move.bundle) or "")
+            if owner is None or owner == destination:
+                return None
+            back = await self.orders.mover.clients_back(owner, move.bundle, closed)
         except LoadManagerError:
             return None
+        if back is None or back.served_ms is None:
+            return back
+        began_ms = self.term.clock.now_ms() - back.served_ms
+        late_ms = max(0.0, began_ms - (move.ended_at or began_ms))
+        return dataclasses.replace(
+            back, returned_ms=tuple(late_ms + each for each in back.returned_ms)
+        )
 
     def _record(self, move: Move, life: int | None = None) -> None:
         outcome = move.outcome
