@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from broker.admin.test_archive import archive_of, in_folder, written
 from cli.test_admin_command import Shell
 from cli.test_past import UNUSED
 from cli.test_past_findings import iso
-from clusters.running import until
+from clusters.running import eventually, until
 
 from loadmanager.cli.admin.archives import EventsOfAll
-from loadmanager.cli.admin.past_wishes import rebuilt
+from loadmanager.cli.admin.past_goals import of_record
+from loadmanager.cli.admin.past_wishes import DocumentThen, rebuilt
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad
+from loadmanager.engine.plans.goals import Even
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
@@ -111,3 +114,43 @@ def test_documents_are_rebuilt_from_what_changes_tell() -> None:
     assert at(20)["made"] == {"broker": "b2", "note": "a"}
     now = {"older": {"broker": "b3", "note": "o"}, "later": {"broker": "b5"}}
     assert at(40) == {**now, "untouched": untouched}
+
+
+async def test_goals_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was ordered, approved and stopped by then, whoever is asked."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        before = await now_of(SystemClock().now_ms())
+        await now_of(before)
+        lost = served.broker_id(1)
+        await served.own(FIRST, at=1)
+        words = ("goals", "propose", "--empty", lost, "--json")
+        _, answer, _ = await eventually(  # once the bundle is reported
+            lambda: shell.run(*words), lambda answer: answer[0] == 0
+        )
+        order = json.loads(answer)
+        proposed = await now_of(order["madeMs"])
+        await now_of(proposed)
+        stopped = (await shell.json("goals", "stop", order["id"]))["endedMs"]
+        ended = await now_of(stopped)
+        for index in range(2):
+            await archive_of(served, index).settle(60.0)
+        assert await shell.json("goals", "list", "--at", iso(before)) == []
+        out = (await shell.run("goals", "list", "--at", iso(before)))[1]
+        assert "no goal was ordered by then, as far as is recorded" in out
+        for moment, state in ((proposed, "proposed"), (ended, "ended")):
+            (goal,) = await shell.json("goals", "list", "--at", iso(moment), at=1)
+            assert (goal["id"], goal["state"]) == (order["id"], state)
+            assert "by 127.0.0.1" in goal["changed"]
+            _, out, _ = await shell.run("goals", "show", order["id"], "--at", iso(moment))
+            assert out.startswith(f"goal {order['id']} ({lost} emptied) was {state} at ")
+        status, _, err = await shell.run("goals", "show", order["id"], "--at", iso(before))
+        assert (status, f"no goal {order['id']} was ordered by" in err) == (1, True)
+
+
+def test_a_goal_that_is_forgotten_is_told_by_its_records() -> None:
+    """Its orders; a record that was cut off has no goal."""
+    fields = {"goal": {"kind": "even", "withinPoints": 3.0}, "state": "approved", "madeMs": 7}
+    then = of_record("6-g1", DocumentThen(fields, "then by jane"))
+    assert (then.goal, then.state, then.made_ms) == (Even(3.0), "approved", 7)
+    assert of_record("6-g2", DocumentThen({}, "")).goal is None

@@ -9,18 +9,20 @@ from urllib.parse import quote
 import click
 from msgspec import to_builtins
 
-from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.archives import incomplete
+from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
-from loadmanager.cli.admin.times import UNITS_S, Duration, clock
+from loadmanager.cli.admin.past_goals import GOALS, GoalThen, goals_at, times_text
+from loadmanager.cli.admin.times import UNITS_S, Duration, at_option, clock
 from loadmanager.cli.options import Finite
 from loadmanager.cli.terminal import table
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import CurvePoint
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.reason import joined
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 
-GOALS = f"{OWN}/goals"
 GOAL_WIDTH = 60
 """Of a goal in a list; names may be long."""
 EXAMPLES = """examples:
@@ -203,8 +205,14 @@ def _curve(curve: tuple[CurvePoint, ...]) -> Any:
 
 
 @group.command("list")
-def goals_list(admin: AdminClient) -> Output:
-    """List the goals, the newest first, with what was promised and what has come of it."""
+@at_option
+def goals_list(admin: AdminClient, at: int | None) -> Output:
+    """List the goals, the newest first, with what was promised and what has come of it.
+
+    With --at, those that were ordered by then, and whether they were approved or had ended.
+    """
+    if at is not None:
+        return _goals_at(admin, at)
     answer, raw = admin.ask("GET", GOALS, None, GoalsShown)
     headers = ("id", "goal", "state", "made", "moves", "promised", "farthest", "promised", "why")
     rows = [
@@ -224,6 +232,43 @@ def goals_list(admin: AdminClient) -> Output:
     return listed(raw, headers, rows, "no goal was proposed yet")
 
 
+def _goals_at(admin: AdminClient, at_ms: int) -> Output:
+    then = goals_at(admin, at_ms)
+    headers = ("id", "goal", "state", "made", "promised", "changed", "note")
+    rows = [
+        (
+            it.id,
+            _short(_goal_then(it)),
+            it.state,
+            clock(it.made_ms),
+            it.promised,
+            it.changed,
+            it.note,
+        )
+        for it in then.goals
+    ]
+    shown = table(headers, rows) if rows else "no goal was ordered by then, as far as is recorded"
+    data = [it.document() for it in then.goals]
+    return Output(data, (shown, *incomplete(then.notes)), missing=then.missing)
+
+
+def _goal_then(goal: GoalThen) -> str:
+    return "its record was cut off" if goal.goal is None else goal_text(goal.goal)
+
+
+def _goal_at(admin: AdminClient, goal: str, at_ms: int) -> Output:
+    then = goals_at(admin, at_ms)
+    it = next((each for each in then.goals if each.id == goal), None)
+    if it is None:
+        raise OperationalError(f"no goal {goal} was ordered by {clock(at_ms)}, as far as recorded")
+    lines = [f"goal {it.id} ({_goal_then(it)}) was {it.state} at {clock(at_ms)}: {times_text(it)}"]
+    lines += [f"{count_of(it.promised, 'move')} promised"] if it.promised is not None else []
+    lines += [f"changed {it.changed}"] if it.changed else []
+    lines += [it.note] if it.note else []
+    lines.append(f"which moves were made by then: `admin decisions --at '{clock(at_ms)}'`")
+    return Output(it.document(), (lines, *incomplete(then.notes)), missing=then.missing)
+
+
 def _short(text: str) -> str:
     return text if len(text) <= GOAL_WIDTH else f"{text[: GOAL_WIDTH - 1]}…"
 
@@ -234,8 +279,14 @@ def _points(usage: float | None) -> str:
 
 @group.command("show")
 @click.argument("goal")
-def goals_show(admin: AdminClient, goal: str) -> Output:
-    """Show a goal: its limits, what was promised, and what has come of it."""
+@at_option
+def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
+    """Show a goal: its limits, what was promised, and what has come of it.
+
+    With --at, what was ordered of it by then.
+    """
+    if at is not None:
+        return _goal_at(admin, goal, at)
     order, raw = admin.ask("GET", f"{GOALS}/{quote(goal, safe='')}", None, GoalShown)
     lines = (_headline(order), *_state_lines(order), _curve(order.promise.curve))
     return Output(raw, lines)

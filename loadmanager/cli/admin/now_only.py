@@ -8,6 +8,10 @@ DOCUMENTS = "it is not recorded as a whole; `admin audit --until TIME` tells how
 CLIENTS = (
     "who is connected is not recorded for a moment; `admin history NAME` tells who came and left"
 )
+PLANS = (
+    "a plan lives as long as the leader's term, and is recorded when it is carried out: `admin "
+    "audit --until TIME` tells that, and `admin decisions --at TIME` its moves"
+)
 NOW_ONLY = {
     "top": "it shows the present again and again; `admin status --at TIME` shows a moment",
     "find": CLIENTS,
@@ -28,11 +32,8 @@ NOW_ONLY = {
     "dry-run": "a cycle is planned from present loads; `admin decisions --at TIME` has those that "
     "were",
     "what-if": "it goes by a time; --since and --until bound it",
-    "plans list": "plans live as long as the leader's term",
-    "plans show": "plans live as long as the leader's term",
-    "goals list": "what has come of a goal is not recorded; `admin audit --until TIME` tells who "
-    "ordered one, and `admin decisions --at TIME` which moves were made",
-    "goals show": "it tells a goal from its beginning",
+    "plans list": PLANS,
+    "plans show": PLANS,
     "clusters list": "a daemon knows its clusters as they are now",
     "watch": "it shows what happens from now on; `admin decisions --since TIME` has what was",
     "undo": "it undoes since a time; --since and --until bound it",

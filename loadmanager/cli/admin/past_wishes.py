@@ -44,8 +44,8 @@ def documents_then(
     events = events_of(admin, (AuditedChange.kind,), root, limit=CHANGES_MAX)
     if events.of_daemon:
         raise OperationalError(
-            "the daemon keeps pins and cordons in a file, of which no past state is recorded; "
-            "`admin audit --until TIME` tells how they were changed"
+            "the daemon keeps pins, cordons and goals in a file, of which no past state is "
+            "recorded; `admin audit --until TIME` tells how they were changed"
         )
     return rebuilt(events, present, at_ms)
 

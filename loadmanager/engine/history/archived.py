@@ -139,7 +139,7 @@ def _named_by_path(path: str) -> Iterator[str]:
         if path.startswith(f"{root}/"):
             parts = path.removeprefix(f"{root}/").split("/")
             yield from (parts[0], "/".join(parts[:2]))
-    for root in (paths.PINS, paths.CORDONS):
+    for root in (paths.PINS, paths.CORDONS, paths.GOALS):
         if path.startswith(f"{root}/"):
             yield root
     if path.startswith(f"{paths.PINS}/"):
