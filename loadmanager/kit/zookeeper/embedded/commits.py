@@ -21,7 +21,12 @@ from loadmanager.kit.zookeeper.embedded.client import (
     HELD_BYTES_MAX,
 )
 from loadmanager.kit.zookeeper.embedded.file import TreeChanges, TreeFile
-from loadmanager.kit.zookeeper.embedded.outgoing import EventFrames, Outgoing, SharedEvents
+from loadmanager.kit.zookeeper.embedded.outgoing import (
+    ENTRY_BYTES,
+    EventFrames,
+    Outgoing,
+    SharedEvents,
+)
 from loadmanager.kit.zookeeper.embedded.sessions import TreeSessions
 from loadmanager.kit.zookeeper.embedded.tree import NodeTree
 
@@ -110,7 +115,8 @@ class TreeCommits:
             self.waits.add(0.0)
             taker.take(answer)
         else:
-            self._put(taker, Outgoing(*self._since(), answer))
+            size = ENTRY_BYTES + len(answer or b"")
+            self._put(taker, Outgoing(*self._since(), answer, size))
 
     def send_events(
         self, events: Sequence[tuple[AnswerTaker, EventFrames]], shared_bytes: int
@@ -121,7 +127,9 @@ class TreeCommits:
         shared = SharedEvents(shared_bytes, len(events))
         self._waiting_bytes += shared_bytes
         for taker, frames in events:
-            self._put(taker, Outgoing(*self._since(), events=frames, shared=shared))
+            size = ENTRY_BYTES + frames.size
+            outgoing = Outgoing(*self._since(), events=frames, shared=shared, event_bytes=size)
+            self._put(taker, outgoing)
 
     def forget(self, taker: AnswerTaker) -> None:
         """It is gone: nothing waits for it any more."""
@@ -175,9 +183,10 @@ class TreeCommits:
             if writing is not None and writing.done():
                 writing.result()
                 writing = None
+            more = self._deliver_some()
             if writing is None and self._durable_zxid < self._tree.zxid:
                 writing = self._begin_write()
-            if self._deliver_some():
+            if more:
                 await asyncio.sleep(0)
             elif self._stopped and writing is None:
                 return
@@ -201,21 +210,25 @@ class TreeCommits:
 
     def _deliver_some(self) -> bool:
         """Send what waits no more for the disk, as much as a turn of the loop permits. False: there
-        was nothing.
+        is nothing more.
         """
         until_s = self._clock.monotonic_s() + TURN_S
-        sent = 0
+        sent, more = 0, False
         for taker in list(self._takers):
             sent += self._deliver_to(taker)
+            more = more or self._may_leave(taker)
             if sent >= TURN_ANSWERS or self._clock.monotonic_s() > until_s:
-                break
-        return sent > 0
+                return True
+        return more
+
+    def _may_leave(self, taker: AnswerTaker) -> bool:
+        return (
+            not taker.paused and bool(taker.waiting) and taker.waiting[0].zxid <= self._durable_zxid
+        )
 
     def _deliver_to(self, taker: AnswerTaker) -> int:
         sent = sent_bytes = 0
-        while sent < TAKER_ANSWERS and sent_bytes <= TAKER_BYTES and not taker.paused:
-            if not taker.waiting or taker.waiting[0].zxid > self._durable_zxid:
-                break
+        while sent < TAKER_ANSWERS and sent_bytes <= TAKER_BYTES and self._may_leave(taker):
             frame = self._next_frame(taker)
             sent += 1
             sent_bytes += len(frame or b"")

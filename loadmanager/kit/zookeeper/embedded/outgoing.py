@@ -36,15 +36,9 @@ class Outgoing:
     since_s: float
     answer: bytes | None = None
     """None without events: there is nothing more; hang up."""
+    answer_bytes: int = 0
+    """How much memory the answer takes."""
     events: EventFrames | None = None
     shared: SharedEvents | None = None
-
-    @property
-    def answer_bytes(self) -> int:
-        """How much memory the answer takes."""
-        return 0 if self.events else ENTRY_BYTES + len(self.answer or b"")
-
-    @property
-    def event_bytes(self) -> int:
-        """How much memory the events take, also if others wait for them, too."""
-        return ENTRY_BYTES + self.events.size if self.events else 0
+    event_bytes: int = 0
+    """How much memory the events take, also if others wait for them, too."""

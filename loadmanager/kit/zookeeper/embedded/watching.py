@@ -27,6 +27,8 @@ from loadmanager.kit.zookeeper.embedded.transactions import NodeEvent
 from loadmanager.kit.zookeeper.embedded.tree import NodeTree
 from loadmanager.kit.zookeeper.embedded.watches import TreeWatches, WatchersAlike
 
+FEW = 500
+"""So few events of a transaction are sent as answers are, which costs less than to share them."""
 NO_ZXID = -1
 """In an event that catches up with a change of unknown number."""
 ANY_MODE = WatchMode.ONCE | WatchMode.PERSISTENT | WatchMode.RECURSIVE
@@ -113,7 +115,11 @@ class TreeWatching:
             for client in each.group.watchers:
                 assert isinstance(client, StoreClient), "clients watch"
                 of_clients.setdefault(client, []).append(each)
-        if of_clients:
+        if sum(len(each.events) * len(each.group.watchers) for each in heard.values()) <= FEW:
+            for client, lists in of_clients.items():
+                for frame in filter(None, _frames(client, lists)):
+                    self._sender.send(client, frame)
+        else:
             self._sender.send_events(
                 [
                     (client, EventFrames(_frames(client, lists), sum(each.size for each in lists)))
