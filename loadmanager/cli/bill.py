@@ -25,8 +25,8 @@ EXAMPLES = """examples:
 LEGEND = """core h: hours of one core for a tenant's traffic, by the model of load that is fitted to
   each day; broker h: its part of the hours of all brokers, divided as the core hours are, so that
   idle brokers are paid by all; clients: the most at once; stored GB d: what its open topics had
-  stored, gigabytes times days. What costs more for each byte is told apart from slow brokers once
-  bundles have moved."""
+  stored, gigabytes times days. Small messages cost more for each byte if the day shows it; what
+  costs more otherwise is told apart from slow brokers once bundles have moved."""
 HEADERS = ("core h", "broker h", "part %", "GB", "clients", "stored GB d")
 DAYS_OF_A_MONTH = 30
 

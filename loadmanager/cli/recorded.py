@@ -56,7 +56,7 @@ def recorded(
         day = recording.day
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
-            f"the model explains {recording.fit.explained:.0%} of the brokers' usage"
+            f"{recording.fit.text}"
             f"{recording.left_out_text}",
             file=sys.stderr,
         )

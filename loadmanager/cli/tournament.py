@@ -170,7 +170,7 @@ def _prepared(
         recorded[date] = recording.lived, replayed, recording.fit.error
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; "
-            f"the model explains {recording.fit.explained:.0%} of the brokers' usage"
+            f"{recording.fit.text}"
             f"{recording.left_out_text}"
         )
     if not tournament.dates:

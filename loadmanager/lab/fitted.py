@@ -3,15 +3,16 @@
     usage = beside + slow × Σ cost × traffic / limit
 
 The leader learns it minute by minute (`engine.load.usage_model`); a day can be looked at as a
-whole. `cost` is that of a class of namespaces, learned as the leader does; `slow` is what a broker
-needs more than others for the same, a machine of half the speed say. Moves of bundles are
+whole. Traffic is bytes, of which a part may count by messages instead: those of small messages then
+count for more. `cost` is that of a class of namespaces, learned as the leader does; `slow` is what
+a broker needs more than others for the same, a machine of half the speed say. Moves of bundles are
 experiments, which correct the cost of traffic and those of classes (`lab.from_moves`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,9 +36,11 @@ ALIKE_MINUTES = 30
 CLASSES_MAX, CELLS_MAX = 64, 20_000_000
 """Classes that moves correct, those that moved most; and figures that this may take in memory."""
 TELLS = 0.7
-"""Costs of classes count if they leave less than this part of the error without them, but for the
-noise of sensors.
+"""Costs of classes, and a part by messages, count if they leave less than this part of the error
+without them, but for the noise of sensors.
 """
+PARTS = tuple(part / 20 for part in range(21))
+"""The parts of the cost that are tried as going by messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ class Fit:
     """CPU for each byte/s of mean cost, in percent of one core."""
     costs: Mapping[int, float]
     """Class of namespaces → what its bytes cost, relative to the mean; 1 for the others."""
+    by_messages: float = 0.0
+    """The part of the cost that goes by messages, and not by bytes."""
+    usual_bytes: float = 1.0
+    """The bytes of the day's mean message."""
     beside: float = 0.0
     """Usage beside traffic, as a fraction."""
     slow: Mapping[str, float]
@@ -97,9 +104,16 @@ class Fit:
     used: Array = field(default_factory=lambda: np.zeros((0, 0)))
     """The usage of each broker by the model, with the bundles that it had: `[minute, broker]`."""
 
-    def cost_of(self, bundle: str) -> float:
+    @property
+    def text(self) -> str:
+        """How well it explains the day, for people."""
+        by = f"; {self.by_messages:.0%} of its cost goes by messages" if self.by_messages else ""
+        return f"the model explains {self.explained:.0%} of the brokers' usage{by}"
+
+    def cost_of(self, bundle: str, message_bytes: float) -> float:
         """CPU for each byte/s of a bundle, in percent of one core."""
-        return self.cost * self.costs.get(cost_class_of(bundle), 1.0)
+        by_size = 1 + self.by_messages * (self.usual_bytes / message_bytes - 1)
+        return self.cost * by_size * self.costs.get(cost_class_of(bundle), 1.0)
 
 
 def fit(
@@ -107,10 +121,11 @@ def fit(
     traffic: DayTraffic,
     *,
     bundles: Sequence[str],
+    message_bytes: Array,
     brokers: Sequence[tuple[str, float]],
 ) -> Fit:
-    """The fit to these points: minute, row of a broker, usage. `bundles` by number; `brokers` by
-    row: brokerId and cores.
+    """The fit to these points: minute, row of a broker, usage. `bundles` and the mean bytes of
+    their messages by number; `brokers` by row: brokerId and cores.
     """
     if not points:
         return Fit(costs={}, slow={})
@@ -120,6 +135,13 @@ def fit(
     steps = from_moves.move_steps(traffic.minute, traffic.row, traffic.bundle, showing)
     shown = _Shown(minute, row, usage, np.array([number for _, number in brokers]), steps)
     classes = np.array([cost_class_of(name) for name in bundles], np.int64)
+    messages_s = float((traffic.bytes_s / message_bytes[traffic.bundle]).sum())
+    usual_bytes = float(traffic.bytes_s.sum()) / messages_s if messages_s > 0 else 1.0
+    more = usual_bytes / message_bytes - 1
+    by_messages = _part_by_messages(traffic, shown, more)
+    if by_messages > 0:
+        counted = traffic.bytes_s * (1 + by_messages * more[traffic.bundle])
+        traffic = replace(traffic, bytes_s=counted)
     plain = _fitted(traffic, classes, shown, by_class=False)
     by_class = [
         _fitted(traffic, classes, shown, by_class=True, corrected=corrected)
@@ -132,6 +154,8 @@ def fit(
     return Fit(
         cost=best.slope * CPU_OF_A_CORE,
         costs=class_costs.told_apart(best.costs),
+        by_messages=by_messages,
+        usual_bytes=usual_bytes,
         beside=best.beside,
         slow={name: factor for name, factor in slow if factor != 1},
         explained=best.explained,
@@ -153,6 +177,28 @@ class _Fitted:
     systematic: float
     """The variance of the error without that of the sensors' noise."""
     explained: float
+
+
+def _part_by_messages(traffic: DayTraffic, shown: _Shown, more: Array) -> float:
+    """The part of the cost that goes by messages, if it shows. `more`: what each bundle's bytes
+    count for more than others where all of the cost does.
+    """
+    plain, more_of = traffic.of_brokers(np.ones(len(more))), traffic.of_brokers(more)
+    left = [_left_over(shown, (plain + part * more_of) / shown.cores) for part in PARTS]
+    best = int(np.argmin(left))
+    return PARTS[best] if left[best] < TELLS * left[0] else 0.0
+
+
+def _left_over(shown: _Shown, each: Array) -> float:
+    """What a line leaves of the usages' variance, but for the sensors' noise; `each`: `[minute,
+    row]`.
+    """
+    slow, slope, beside = np.ones(len(shown.cores)), 0.0, 0.0
+    for _ in range(ROUNDS):
+        slope, beside = _line(shown, each * slow)
+        slow = _slow(shown, slope * each, beside)
+    left = shown.usage - (beside + slope * slow * each)[shown.minute, shown.row]
+    return max(float((left**2).mean()) - _noise(shown, left), 0.0)
 
 
 def _fitted(

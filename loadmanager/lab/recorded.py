@@ -81,6 +81,11 @@ class _Bundle:
     stored: float = 0.0
     """The sum of what it had stored, each for the milliseconds of its sample."""
 
+    @property
+    def message_bytes(self) -> float:
+        """The mean bytes of its messages."""
+        return self.bytes / self.messages if self.bytes and self.messages else MESSAGE_BYTES
+
 
 @dataclass(slots=True)
 class _Broker:
@@ -238,13 +243,13 @@ class _Recorder:
             cores=cores,
             bundles=tuple(bundle_names),
             clients=np.array([bundle.clients for bundle in bundles], np.int64),
-            cost=np.array([fit.cost_of(name) for name in bundle_names]),
-            message_bytes=np.array(
+            cost=np.array(
                 [
-                    each.bytes / each.messages if each.bytes and each.messages else MESSAGE_BYTES
-                    for each in bundles
+                    fit.cost_of(name, each.message_bytes)
+                    for name, each in zip(bundle_names, bundles, strict=True)
                 ]
             ),
+            message_bytes=np.array([each.message_bytes for each in bundles]),
             events=events,
             carried=self._samples.of_bundles(start, minutes, len(bundles))[
                 :, [bundle.number for bundle in bundles]
@@ -352,10 +357,12 @@ class _Recorder:
             if minute - start < minutes
         ]
         rows_of = {self._brokers[name].number: row for row, name in enumerate(names)}
+        bundles = sorted(self._bundles.items(), key=_number)
         return fitted.fit(
             points,
             self._samples.traffic(start, minutes, rows_of, len(names)),
-            bundles=[name for name, _ in sorted(self._bundles.items(), key=_number)],
+            bundles=[name for name, _ in bundles],
+            message_bytes=np.array([each.message_bytes for _, each in bundles]),
             brokers=[(name, cores[name]) for name in names],
         )
 

@@ -23,6 +23,7 @@ from loadmanager.lab.measures import measure
 from loadmanager.lab.recorded import Recording, record
 
 START = 28_000_000
+A_DAY = DaySize(brokers=8, bundles=160, minutes=180, events=False)
 NONE = ResourceUsage()
 COSTS = Costs()
 
@@ -31,7 +32,7 @@ def a_day(seed: int) -> DayOfLoad:
     """Brokers that use a tenth beside their traffic, two of them slow, and tenants whose bytes are
     dear.
     """
-    day = make_day(seed, DaySize(brokers=8, bundles=160, minutes=180, events=False))
+    day = make_day(seed, A_DAY)
     dear = np.array([1.0 + 1.5 * (cost_class_of(name) % 3 == 0) for name in day.bundles])
     return replace(
         day,
@@ -73,7 +74,7 @@ def history(day: DayOfLoad, settings: StrategySettings) -> Iterator[BrokerLoad |
                 bundle=bundle,
                 msg_throughput_in=bytes_s / 2,
                 msg_throughput_out=bytes_s / 2,
-                msg_rate_in=bytes_s / 1000,
+                msg_rate_in=bytes_s / float(day.message_bytes[at]),
                 producers=1,
                 consumers=int(day.clients[at]),
             )
@@ -105,6 +106,23 @@ def test_a_replay_with_the_settings_in_force_is_near_what_happened(seed: int) ->
     assert came.moves == pytest.approx(was.moves, rel=0.75)
 
 
+@pytest.mark.parametrize("part", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("seed", [2, 3])
+def test_what_goes_by_messages_is_told_from_what_goes_by_bytes(seed: int, part: float) -> None:
+    """The bytes of small messages are dearer by the part of the cost that goes by messages."""
+    day = replace(a_day(seed), cost=make_day(seed, A_DAY).cost)
+    bytes_s = np.mean([traffic(day).minute(minute) for minute in range(day.minutes)], axis=0)
+    usual = bytes_s.sum() / (bytes_s / day.message_bytes).sum()
+    by_size = 1 - part + part * usual / day.message_bytes
+    cost = 0.6 * (day.cost * bytes_s).sum() / bytes_s.sum() * by_size
+    recording = record(history(replace(day, cost=cost), THRESHOLD))
+    assert recording.fit.by_messages == pytest.approx(part, abs=0.1)
+    learned = dict(zip(recording.day.bundles, recording.day.cost.tolist(), strict=True))
+    shares = bytes_s * [learned[name] for name in day.bundles]
+    true = bytes_s * cost
+    assert np.abs(shares / shares.sum() - true / true.sum()).sum() / 2 < 0.03
+
+
 @pytest.mark.parametrize("settings", [BALANCED, THRESHOLD], ids=["balanced", "threshold"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_usage_is_taken_apart(seed: int, settings: StrategySettings) -> None:
@@ -114,8 +132,8 @@ def test_usage_is_taken_apart(seed: int, settings: StrategySettings) -> None:
     assert recording.fit.error < 0.035
     slow = {name for name, factor in recording.fit.slow.items() if factor > 1.25}
     assert slow == set(day.slow)
-    dear = [recording.fit.cost_of(n) for n in day.bundles if cost_class_of(n) % 3 == 0]
-    cheap = [recording.fit.cost_of(n) for n in day.bundles if cost_class_of(n) % 3]
+    dear = [recording.fit.cost_of(n, 1024) for n in day.bundles if cost_class_of(n) % 3 == 0]
+    cheap = [recording.fit.cost_of(n, 1024) for n in day.bundles if cost_class_of(n) % 3]
     if dear and cheap:
         assert np.mean(dear) > 1.25 * np.mean(cheap)
 

@@ -83,5 +83,5 @@ def test_dear_namespaces_are_told_apart_by_their_moves() -> None:
     assert 5 < dear.sum() < 55
     day = replace(day, cost=np.where(dear, 2.0, 0.7) * day.cost)
     fit = record(history(day, THRESHOLD)).fit
-    costs = np.array([fit.cost_of(name) for name in day.bundles])
+    costs = np.array([fit.cost_of(name, 1024) for name in day.bundles])
     assert costs[dear].mean() > 1.5 * costs[~dear].mean()
