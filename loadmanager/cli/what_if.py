@@ -193,7 +193,7 @@ class WhatIfAnswer:
     ) -> None:
         self._present, self._reported = present, reported
         self._change, recording, in_force = change, day.recording, day.in_force
-        if recording.fit.cost <= 0:
+        if recording.fit.costs.mean <= 0:
             raise BadInputError(
                 "this day does not tell what traffic costs a broker: usage does not follow it, so "
                 "nobody knows whether brokers would be enough"

@@ -46,7 +46,7 @@ class Bill:
 
     def add(self, date: str, recording: Recording) -> None:
         """Count a day."""
-        if recording.fit.cost <= 0:
+        if recording.fit.costs.mean <= 0:
             self.left_out.append(date)
             return
         used = _used(recording)

@@ -81,21 +81,33 @@ class DayTraffic:
         return Traffic(self.bytes_s[inside], classes[self.bundle[inside]], counts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """What usage is made of on one day."""
+@dataclass(frozen=True, slots=True)
+class TrafficCosts:
+    """What the traffic of bundles costs."""
 
-    cost: float = 0.0
+    mean: float = 0.0
     """CPU for each byte/s of mean cost, in percent of one core."""
-    costs: Mapping[int, float]
+    of_class: Mapping[int, float] = field(default_factory=dict)
     """Class of namespaces → what its bytes cost, relative to the mean; 1 for the others."""
     by_messages: float = 0.0
     """The part of the cost that goes by messages, and not by bytes."""
     usual_bytes: float = 1.0
     """The bytes of the day's mean message."""
+
+    def of(self, bundle: str, message_bytes: float) -> float:
+        """CPU for each byte/s of a bundle, in percent of one core."""
+        by_size = 1 + self.by_messages * (self.usual_bytes / message_bytes - 1)
+        return self.mean * by_size * self.of_class.get(cost_class_of(bundle), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What usage is made of on one day."""
+
+    costs: TrafficCosts = field(default_factory=TrafficCosts)
     beside: float = 0.0
     """Usage beside traffic, as a fraction."""
-    slow: Mapping[str, float]
+    slow: Mapping[str, float] = field(default_factory=dict)
     """brokerId → how much more it needs for the same; 1 for the others."""
     explained: float = 0.0
     """The part of the variance of the brokers' usage that this explains (R²)."""
@@ -107,13 +119,9 @@ class Fit:
     @property
     def text(self) -> str:
         """How well it explains the day, for people."""
-        by = f"; {self.by_messages:.0%} of its cost goes by messages" if self.by_messages else ""
+        part = self.costs.by_messages
+        by = f"; {part:.0%} of its cost goes by messages" if part else ""
         return f"the model explains {self.explained:.0%} of the brokers' usage{by}"
-
-    def cost_of(self, bundle: str, message_bytes: float) -> float:
-        """CPU for each byte/s of a bundle, in percent of one core."""
-        by_size = 1 + self.by_messages * (self.usual_bytes / message_bytes - 1)
-        return self.cost * by_size * self.costs.get(cost_class_of(bundle), 1.0)
 
 
 def fit(
@@ -128,7 +136,7 @@ def fit(
     their messages by number; `brokers` by row: brokerId and cores.
     """
     if not points:
-        return Fit(costs={}, slow={})
+        return Fit()
     minute, row, usage = (np.array(each) for each in zip(*points, strict=True))
     showing = np.full((traffic.minutes, traffic.brokers), np.nan)
     showing[minute, row] = usage
@@ -152,10 +160,12 @@ def fit(
         best = plain
     slow = zip([name for name, _ in brokers], best.slow.tolist(), strict=True)
     return Fit(
-        cost=best.slope * CPU_OF_A_CORE,
-        costs=class_costs.told_apart(best.costs),
-        by_messages=by_messages,
-        usual_bytes=usual_bytes,
+        costs=TrafficCosts(
+            best.slope * CPU_OF_A_CORE,
+            class_costs.told_apart(best.costs),
+            by_messages,
+            usual_bytes,
+        ),
         beside=best.beside,
         slow={name: factor for name, factor in slow if factor != 1},
         explained=best.explained,

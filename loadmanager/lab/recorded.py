@@ -245,7 +245,7 @@ class _Recorder:
             clients=np.array([bundle.clients for bundle in bundles], np.int64),
             cost=np.array(
                 [
-                    fit.cost_of(name, each.message_bytes)
+                    fit.costs.of(name, each.message_bytes)
                     for name, each in zip(bundle_names, bundles, strict=True)
                 ]
             ),

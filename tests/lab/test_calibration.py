@@ -116,7 +116,7 @@ def test_what_goes_by_messages_is_told_from_what_goes_by_bytes(seed: int, part: 
     by_size = 1 - part + part * usual / day.message_bytes
     cost = 0.6 * (day.cost * bytes_s).sum() / bytes_s.sum() * by_size
     recording = record(history(replace(day, cost=cost), THRESHOLD))
-    assert recording.fit.by_messages == pytest.approx(part, abs=0.1)
+    assert recording.fit.costs.by_messages == pytest.approx(part, abs=0.1)
     learned = dict(zip(recording.day.bundles, recording.day.cost.tolist(), strict=True))
     shares = bytes_s * [learned[name] for name in day.bundles]
     true = bytes_s * cost
@@ -132,8 +132,8 @@ def test_usage_is_taken_apart(seed: int, settings: StrategySettings) -> None:
     assert recording.fit.error < 0.035
     slow = {name for name, factor in recording.fit.slow.items() if factor > 1.25}
     assert slow == set(day.slow)
-    dear = [recording.fit.cost_of(n, 1024) for n in day.bundles if cost_class_of(n) % 3 == 0]
-    cheap = [recording.fit.cost_of(n, 1024) for n in day.bundles if cost_class_of(n) % 3]
+    dear = [recording.fit.costs.of(n, 1024) for n in day.bundles if cost_class_of(n) % 3 == 0]
+    cheap = [recording.fit.costs.of(n, 1024) for n in day.bundles if cost_class_of(n) % 3]
     if dear and cheap:
         assert np.mean(dear) > 1.25 * np.mean(cheap)
 

@@ -44,7 +44,7 @@ def test_moves_tell_idle_cpu_from_traffic_that_never_changes() -> None:
     day = replace(day, slow={day.brokers[0]: 1.6, day.brokers[3]: 1.6})
     fit = record(history(day, BALANCED)).fit
     assert fit.beside == pytest.approx(IDLE, abs=0.05)
-    assert fit.cost == pytest.approx(float(day.cost[0]), rel=0.1)
+    assert fit.costs.mean == pytest.approx(float(day.cost[0]), rel=0.1)
     assert set(fit.slow) == set(day.slow)
 
 
@@ -83,5 +83,5 @@ def test_dear_namespaces_are_told_apart_by_their_moves() -> None:
     assert 5 < dear.sum() < 55
     day = replace(day, cost=np.where(dear, 2.0, 0.7) * day.cost)
     fit = record(history(day, THRESHOLD)).fit
-    costs = np.array([fit.cost_of(name, 1024) for name in day.bundles])
+    costs = np.array([fit.costs.of(name, 1024) for name in day.bundles])
     assert costs[dear].mean() > 1.5 * costs[~dear].mean()
