@@ -204,11 +204,20 @@ class TermMembers:
         await self._save()
 
     def _is_new(self, departure: Departure) -> bool:
-        entry = self._book.get(departure.broker)
+        """Whether nobody has told it. Leaders do not see a broker leave at the same moment; and who
+        was frozen takes up late what happened meanwhile, its own end, say.
+        """
+        broker = departure.broker
+        if broker == self.store.leader or self.brokers.sessions.get(broker) == departure.session:
+            return False  # it is there in that session
+        entry = self._book.get(broker)
         if entry is None:
             return True
-        # leaders do not see it leave at the same moment
-        return departure.session != entry.session and departure.at_ms > entry.absence.left_at
+        absence = entry.absence
+        came_back = absence.back_at is not None and departure.at_ms > absence.back_at
+        return departure.at_ms > absence.left_at and (
+            departure.session != entry.session or came_back
+        )
 
     async def _left(self, departure: Departure) -> None:
         broker, report = departure.broker, departure.report

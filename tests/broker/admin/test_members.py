@@ -14,6 +14,7 @@ from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.load.reports import decode_published_clients
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.leader.brokers import Departure
 from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.members import TermMembers
 
@@ -256,6 +257,33 @@ async def test_a_broker_that_comes_back() -> None:
         entry = await absent(served, name, how="lost", sameProcess=True)
         assert entry["backAt"] >= entry["leftAt"]
         assert entry["restarts"] == 0
+
+
+async def test_a_leader_that_was_lost_before_its_term_knows_no_other_loss_of_itself() -> None:
+    """What it saw of its own end is not what happened; and when it is lost again, that is told."""
+    async with serving(brokers=2) as served:
+        first, second = served.brokers
+        name = served.broker_id(1)
+        second.store.expire()
+        await absent(served, name, how="lost", backAt=None)
+        second.store.resume()
+        before = await absent(served, name, how="lost", sameProcess=True)
+        seen = second.use.brokers
+        await until(lambda: name in seen.registered)
+        late = Departure(name, before["backAt"] + 1_000, seen.sessions[name], None, None)
+        seen.departed[name] = late  # it was frozen, and takes up later what it had missed
+        first.store.suspend()
+        first.store.expire()
+        await until(lambda: second.use.leading.members is not None, within_s=20)
+        await absent(served, served.broker_id(0), at=1, how="lost")
+        assert await absent(served, name, at=1) == before
+        first.store.resume()
+        await absent(served, served.broker_id(0), at=1, sameProcess=True)
+        second.store.suspend()
+        second.store.expire()
+        await until(lambda: first.use.leading.members is not None, within_s=20)
+        again = await absent(served, name, how="lost", backAt=None)
+        assert again["leftAt"] > before["backAt"]
 
 
 async def test_brokers_that_are_expected() -> None:
