@@ -464,7 +464,7 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
-        await page.wait_text("1 broker lost, 0 clients interrupted", "#moves")
+        await page.wait_text("1 broker lost, 0 interruptions of clients", "#moves")
         await page.click("#throttled summary")
         await page.wait_text("3 refusals in the last hour", "#throttled")
         await page.wait_text("was refused by", "#throttled")
@@ -491,7 +491,7 @@ async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(tmp_path
         await served.servers[1].stop()
         losing.store.suspend()
         losing.store.expire()
-        wanted = "1 broker lost, 1 client interrupted"
+        wanted = "1 broker lost, 1 interruption of clients"
         await page.wait_text(wanted, "#moves")
         assert "1 of them not seen to be back" in await page.text("#moves")
 

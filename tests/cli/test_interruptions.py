@@ -22,10 +22,10 @@ from loadmanager.leader.documents.members import AbsentBroker
 def test_in_words() -> None:
     """Only what there was; clients that were not seen again are named."""
     at = 13 * 3_600_000
-    assert str(Interruptions(at, moves=1)) == "today since 13:00:00Z: 1 move, 0 clients interrupted"
+    assert str(Interruptions(at, moves=1)) == "today since 13:00:00Z: 1 move, 0 interruptions of clients"
     total = Interruptions(at, 12, 1, 34, 33, longest_ms=1_200, sum_ms=14_000)
     assert str(total) == (
-        "today since 13:00:00Z: 12 moves, 1 broker lost, 34 clients interrupted, longest 1.2 s, "
+        "today since 13:00:00Z: 12 moves, 1 broker lost, 34 interruptions of clients, longest 1.2 s, "
         "in all 14 s, 1 of them not seen to be back"
     )
 
@@ -59,7 +59,7 @@ async def test_moves_and_lost_brokers_count(
         await written(served, 0, moved("done", 4, 1_000, 500), *failed)
         await written(served, 1, moved("done", 2, 3_000, None), *lost)
         total = (
-            ": 2 moves, 2 moves failed, 1 broker lost, 10 clients interrupted, longest 5.0 s, "
+            ": 2 moves, 2 moves failed, 1 broker lost, 10 interruptions of clients, longest 5.0 s, "
             "in all 18 s, up to 6.0 s more before a broker counted as lost, "
             "1 of them not seen to be back"
         )

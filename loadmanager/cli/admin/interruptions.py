@@ -74,7 +74,7 @@ class Interruptions:
         parts = [count_of(self.moves, "move")]
         parts += [f"{count_of(self.failed, 'move')} failed"] if self.failed else []
         parts += [f"{count_of(self.lost, 'broker')} lost"] if self.lost else []
-        parts.append(f"{count_of(self.clients, 'client')} interrupted")
+        parts.append(f"{count_of(self.clients, 'interruption')} of clients")
         if self.sum_ms:
             parts += [f"longest {span(self.longest_ms)}", f"in all {span(self.sum_ms)}"]
         if self.unheard_ms:
