@@ -22,11 +22,12 @@ from loadmanager.leader.documents.members import AbsentBroker
 def test_in_words() -> None:
     """Only what there was; clients that were not seen again are named."""
     at = 13 * 3_600_000
-    assert str(Interruptions(at, moves=1)) == "today since 13:00:00Z: 1 move, 0 interruptions of clients"
+    nobody = "today since 13:00:00Z: 1 move, 0 interruptions of clients"
+    assert str(Interruptions(at, moves=1)) == nobody
     total = Interruptions(at, 12, 1, 34, 33, longest_ms=1_200, sum_ms=14_000)
     assert str(total) == (
-        "today since 13:00:00Z: 12 moves, 1 broker lost, 34 interruptions of clients, longest 1.2 s, "
-        "in all 14 s, 1 of them not seen to be back"
+        "today since 13:00:00Z: 12 moves, 1 broker lost, 34 interruptions of clients, "
+        "longest 1.2 s, in all 14 s, 1 of them not seen to be back"
     )
 
 
