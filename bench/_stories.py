@@ -175,6 +175,35 @@ def half_a_day(root: Path) -> None:
     cluster.write()
 
 
+def crawling(root: Path) -> None:
+    """From nine to five a limit of 20 messages/s makes one producer on each of twelve brokers wait
+    48 ms for each message: for nearly all the time.
+    """
+    cluster = Cluster(root, brokers=12)
+    cluster.loads(0)
+    fields = {"configuredMessagesPerS": 20.0, "deliveredMessagesPerS": 3.0}
+    waits = {"held": 6000, "waitedMs": 288_000.0, "deliveredMessagesPerS": 20.0, "queueLength": 1}
+    for minute in range(0, 1440, cluster.every):
+        more = fields | waits if 540 <= minute < 1020 else fields
+        for broker in range(12):
+            cluster.limit(0, broker, minute + 4, GROUP, "resource group", **more)
+    cluster.write()
+
+
+def used_up(root: Path) -> None:
+    """For four hours a limit lets no more than itself through on each of four brokers, and makes
+    each of many messages wait for 31 ms: somebody is held for a quarter of the time.
+    """
+    cluster = Cluster(root)
+    cluster.loads(0)
+    waits = {"held": 2600, "waitedMs": 80_600.0, "deliveredMessagesPerS": 1000.0, "queueLength": 6}
+    for minute in range(0, 1440, cluster.every):
+        for broker in range(4):
+            more = waits if 510 <= minute < 750 else {}
+            cluster.limit(0, broker, minute + 4, GROUP, "resource group", **more)
+    cluster.write()
+
+
 def short_waits(root: Path) -> None:
     """A limit makes each of many messages wait for a moment, and one holds for some minutes."""
     cluster = Cluster(root)
@@ -585,6 +614,27 @@ STORIES = (
             "from 08:0. to 1[78]:",
             "raise the limit",
         ),
+    ),
+    Story(
+        name="limit-crawling",
+        about="a limit makes producers wait 48 ms for each message, from nine to five",
+        make=crawling,
+        title="heavy .*held clients",
+        says=(
+            "12 brokers",
+            r"7\.7 hours",
+            r"92\.2 client-hours",
+            "48 ms each",
+            "from 09:0. to 1[67]:",
+            "raise the limit",
+        ),
+    ),
+    Story(
+        name="limit-used-up",
+        about="a limit is used up for four hours, with waits of 31 ms",
+        make=used_up,
+        title="heavy .*held clients",
+        says=("4 brokers", r"4\.3 client-hours", "31 ms each", "from 08:3. to 12:", "raise"),
     ),
     Story(
         name="slow-broker",

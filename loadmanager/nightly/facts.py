@@ -39,6 +39,12 @@ STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
 MOVES_MAX = CHANGES_MAX = 100_000
 RATE_MIN = 1e-6
+AT_LIMIT_MIN = 0.9
+"""A limit that holds somebody is used up if so much of what is configured is delivered; less says
+that bursts are held.
+"""
+WAIT_MS_MIN = 100
+"""Shorter waits, on the mean, are those of bursts if the limit is not used up."""
 STEP = (
     *("ts", "broker", "bundle", "before", "after", "reason", "cause", "parent"),
     *("destination", "pauseMs", "life"),
@@ -362,6 +368,7 @@ class Facts:
     def limits(self) -> list[dict[str, Any]]:
         """Each limit; one that each broker enforces alone, on each broker."""
         mostly = "held_ms >= intervalMs / 2"
+        wanted = f"{mostly} OR {DELIVERED} >= {AT_LIMIT_MIN} OR waited_ms >= {WAIT_MS_MIN} * times"
         sums = [
             "count(*) AS samples",
             "max_by(configuredMessagesPerS, ts) AS configured_messages_per_s",
@@ -375,6 +382,7 @@ class Facts:
             _whole("sum(intervalMs)", "interval_ms"),
             "TRY_CAST(sum(CAST(times AS DOUBLE)) AS BIGINT) AS times_held",
             "sum(waited_ms) / 1000 AS waited_s",
+            f"sum(CASE WHEN {wanted} THEN waited_ms ELSE 0 END) / 1000 AS wanted_more_s",
             "max(waiting) AS queue_length_max",
             "min(CASE WHEN held_ms > 0 THEN ts END) AS held_first_ts",
             "max(CASE WHEN held_ms > 0 THEN ts END) AS held_last_ts",
