@@ -510,6 +510,55 @@ def drain(root: Path) -> None:
     cluster.write()
 
 
+def rolling_restart(root: Path) -> None:
+    """Six brokers are drained, restarted and filled again, one after the other in 54 minutes; each
+    leads when its turn comes, and has its bundles back by an operator's moves.
+    """
+    cluster = Cluster(root, every=1, scale=0.6)
+    begins = [600 + 9 * broker for broker in range(6)]
+
+    def owner(space: int, half: int, minute: int) -> int:
+        usual = cluster.usual_owner(space, half)
+        gone = begins[usual] <= minute < begins[usual] + 6
+        return (usual + 1 + space % 5) % 6 if gone else usual
+
+    def away(broker: int, minute: int) -> bool:
+        return begins[broker] + 2 <= minute < begins[broker] + 5
+
+    cluster.loads(0, Behaviour(begin=480, end=840, owner=owner, away=away))
+    spaces = [(space, half) for space in range(24) for half in (0, 1)]
+    for broker, begin in enumerate(begins):
+        after = (broker + 1) % 6
+        mine = [each for each in spaces if cluster.usual_owner(*each) == broker]
+        for number, (space, half) in enumerate(mine):
+            other, at = owner(space, half, begin), begin + 0.03 * number
+            _moved(cluster, (space, half), (broker, other), (at, broker), "drain")
+            _moved(cluster, (space, half), (other, broker), (at + 6, after), "operator")
+        left = {"of": f"b{broker}", "event": "left", "how": "drained", "unheardMs": 200}
+        cluster.add(0, "member", after, begin + 2.01, left)
+        leads = {"of": f"b{after}", "event": "leads", "epoch": broker + 2, "before": f"b{broker}"}
+        cluster.add(0, "member", after, begin + 2, leads)
+        cluster.add(0, "member", broker, begin + 5, {"of": f"b{broker}", "event": "starts"})
+    cluster.write()
+
+
+def _moved(
+    cluster: Cluster,
+    bundle: tuple[int, int],
+    brokers: tuple[int, int],
+    when: tuple[float, int],
+    author: str,
+) -> None:
+    """A bundle moves from a broker to another; `when`: the minute, and who leads then."""
+    name, (source, to), (minute, leader) = bundle_of(*bundle), brokers, when
+    cause = "operator" if author == "operator" else "leader"
+    cluster.released(0, source, minute, name, cause, destination=f"b{to}")
+    cluster.acquired(0, to, minute + 0.0003, name, cause="leader")
+    move = {"action": "move", "move": f"m{name}-{minute}", "author": author, "state": "done"}
+    move |= {"bundle": name, "source": f"b{source}", "destination": f"b{to}"}
+    cluster.decision(0, leader, minute + 0.01, strategy="", epoch=leader + 1, pauseMs=20.0, **move)
+
+
 # Splits, leaders, trivial loads, long intervals.
 
 
@@ -745,6 +794,14 @@ STORIES = (
         name="drain",
         about="a drain, which is nobody's bad move",
         make=drain,
+    ),
+    Story(
+        name="rolling-restart",
+        about="six brokers are drained and restarted, one after the other",
+        make=rolling_restart,
+        check=lambda report: all(
+            row["orderly"] for row in report["tables"]["leaders"]["rows"] if row["before"]
+        ),
     ),
     Story(name="young-limit", about="a limit younger than a sample", make=young_limit),
     Story(name="short-waits", about="waits of a moment, and of some minutes", make=short_waits),

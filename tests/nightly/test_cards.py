@@ -104,7 +104,8 @@ def test_a_crash_begins_after_the_last_proof_of_the_session(
         steps=[],
         terms=[],
         members=[
-            {"event": "left", "of": "b0", "broker": "b1", "ts": 346_500, "unheard_ms": unheard_ms}
+            {"event": "left", "how": "lost", "of": "b0", "broker": "b1"}
+            | {"ts": 346_500, "unheard_ms": unheard_ms}
         ],
     )
     owners = [
@@ -152,9 +153,48 @@ def test_a_bundle_that_came_back_did_so_by_a_corrected_clock() -> None:
         corrections={"b1": 90_000.0},
         settings=StrategySettings(),
         start_ms=0,
+        facts=SimpleNamespace(leader_moves=[]),
+        answers={},
     )
     (row,) = flapping.table(day)
     assert (row["first_ts"], row["last_ts"]) == (0, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("authors", "outages_", "forced"),
+    [
+        (("cycle", "cycle"), [], 0),
+        (("drain", "operator"), [], 1),
+        (("cycle", "plan"), [], 1),
+        (("cycle", "cycle"), [{"broker": "b0", "how": "stop", "ts": 90_000, "back_ts": 95_000}], 1),
+        (("cycle", "cycle"), [{"broker": "b1", "how": "stop", "ts": 90_000, "back_ts": 95_000}], 0),
+    ],
+)
+def test_a_bundle_flaps_by_moves_of_the_balancer_only(
+    authors: tuple[str, str], outages_: list[dict[str, Any]], forced: int
+) -> None:
+    """Not by moves that others wanted, nor back to a broker that was restarted."""
+    times = {"b0": (0, 60_000), "b1": (61_000, 120_000)}
+    owners = [
+        Tenure(bundle="t/n/x", broker=broker, since_ms=since, until_ms=until, freed_ms=until)
+        for broker, (since, until) in times.items()
+    ]
+    owners.append(Tenure(bundle="t/n/x", broker="b0", since_ms=121_000))
+    move = {"bundle": "t/n/x", "life": None, "state": "done", "broker": "b2", "why": {}, "ts": 0}
+    moves = [
+        move | {"source": source, "destination": destination, "author": author}
+        for (source, destination), author in zip((("b0", "b1"), ("b1", "b0")), authors, strict=True)
+    ]
+    day: Any = SimpleNamespace(
+        owners={"t/n/x": owners},
+        corrections={},
+        settings=StrategySettings(),
+        start_ms=0,
+        facts=SimpleNamespace(leader_moves=moves),
+        answers={"outages": outages_},
+    )
+    (row,) = flapping.table(day)
+    assert (row["moves"], row["returns"], row["operator"]) == (2, 1, forced)
 
 
 @pytest.mark.parametrize("shedder", ["BalancedShedder", "ThresholdShedder"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.findings import words
@@ -31,32 +32,49 @@ class _Past:
 
 @dataclass(slots=True)
 class FlappingFindings:
-    """Looks at the moves that the balancer decided on; those that operators wanted do not count."""
+    """Looks at the moves that the balancer decided on. Those that others wanted do not count, nor
+    a return to a broker that was emptied or away meanwhile: there is room.
+    """
 
     _moves: deque[_Past] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
+    _emptied: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
+    """When a bundle was drained off a broker, or a broker was away."""
+    _brokers: frozenset[str] = frozenset()
 
     def moved(self, move: Move) -> None:
         """A move has ended."""
         owner = move.outcome.owner if move.outcome is not None else None
         destination = owner or move.destination
+        if move.author is Author.DRAIN and move.state is MoveState.DONE:
+            self._emptied.append((move.ended_at or 0, move.source))
         if move.author is Author.CYCLE and move.state is MoveState.DONE and destination:
             past = _Past(move.ended_at or 0, move.bundle, move.source, destination)
             self._moves.append(past)
 
-    def step(self, now_ms: int, grace_ms: float, advice: str) -> list[FindingShown]:
-        """Those that flap now; `advice`: what to do beside what is always said."""
-        while self._moves and now_ms - self._moves[0].at_ms > (
-            (WINDOW_GRACES + BACK_GRACES) * grace_ms
-        ):
+    def step(
+        self, now_ms: int, grace_ms: float, advice: str, brokers: Collection[str]
+    ) -> list[FindingShown]:
+        """Those that flap now; `advice`: what to do beside what is always said; `brokers`: those
+        that are there.
+        """
+        self._emptied += ((now_ms, broker) for broker in sorted(self._brokers - set(brokers)))
+        self._brokers = frozenset(brokers)
+        forget_ms = now_ms - (WINDOW_GRACES + BACK_GRACES) * grace_ms
+        while self._emptied and self._emptied[0][0] < forget_ms:
+            self._emptied.popleft()
+        while self._moves and self._moves[0].at_ms < forget_ms:
             self._moves.popleft()
         by_bundle: dict[str, list[_Past]] = {}
         for move in self._moves:
             by_bundle.setdefault(move.bundle, []).append(move)
+        emptied: dict[str, list[int]] = {}
+        for at_ms, broker in self._emptied:
+            emptied.setdefault(broker, []).append(at_ms)
         findings = []
         for bundle, moves in by_bundle.items():
             returns = [
                 at_ms
-                for at_ms in _returns(moves, BACK_GRACES * grace_ms)
+                for at_ms in _returns(moves, BACK_GRACES * grace_ms, emptied)
                 if now_ms - at_ms <= WINDOW_GRACES * grace_ms
             ]
             if len(returns) >= RETURNS_MIN:
@@ -64,14 +82,21 @@ class FlappingFindings:
         return bounded(findings)
 
 
-def _returns(moves: list[_Past], within_ms: float) -> list[int]:
-    """When a bundle came back to a broker that had given it up so shortly before."""
+def _returns(
+    moves: list[_Past], within_ms: float, emptied: Mapping[str, Sequence[int]]
+) -> list[int]:
+    """When a bundle came back to a broker that had given it up so shortly before, and that was
+    there since.
+    """
     left_ms: dict[str, int] = {}
     returns = []
     for move in moves:
         left_ms[move.source] = move.at_ms
         gave_up_ms = left_ms.get(move.destination)
-        if gave_up_ms is not None and move.at_ms - gave_up_ms <= within_ms:
+        if gave_up_ms is None or move.at_ms - gave_up_ms > within_ms:
+            continue
+        times = emptied.get(move.destination, ())
+        if not any(gave_up_ms <= at_ms <= move.at_ms for at_ms in times):
             returns.append(move.at_ms)
     return returns
 

@@ -68,7 +68,9 @@ class Watch:
             *self._sensors.step(look.loads, look.doubts, now_ms),
             *self._throttling.step(look.holding, now_ms),
             *held_connections(look.connections, now_ms),
-            *self.flapping.step(now_ms, grace_ms, "" if agree else words.TWO_SCORES),
+            *self.flapping.step(
+                now_ms, grace_ms, "" if agree else words.TWO_SCORES, brokers=look.loads.keys()
+            ),
             *leaders.often(look.leaders, now_ms),
             *self._clocks.step(look.delays, now_ms),
             *self._hot_topics.step(look.loads, look.published, look.splits, now_ms),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadmanager.engine.findings import words
-from loadmanager.engine.history.tenures import Tenure
+from loadmanager.engine.history.tenures import Handover, Tenure
+from loadmanager.engine.moves.move import Author
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import TEXT, WHOLE, Columns, Day, Finding, Row, command, many
+from loadmanager.nightly.orders import Orders
 
 NAME = "flapping"
 ABOUT = (
@@ -27,7 +30,13 @@ COLUMNS: Columns = {
         ),
     ),
     "brokers": (WHOLE, "brokers that acquired it"),
-    "operator": (WHOLE, "how many of the returns an operator had ordered"),
+    "operator": (
+        WHOLE,
+        (
+            "how many of the returns the balancer did not choose: others than a cycle ordered one "
+            "of the moves, or a broker stopped, was lost or was drained meanwhile"
+        ),
+    ),
     "first_ts": (WHOLE, "its first acquisition of the day"),
     "last_ts": (WHOLE, "its last acquisition of the day"),
 }
@@ -36,30 +45,73 @@ COLUMNS: Columns = {
 def table(day: Day) -> list[Row]:
     """A row a bundle that moved, or came back to where it was."""
     grace_ms = day.settings.grace_period_minutes * 60_000
+    choices = _Choices(day)
     rows = [
         row
         for bundle, tenures in day.owners.items()
-        if len(tenures) > 1 and (row := _row(bundle, tenures, day, grace_ms))
+        if len(tenures) > 1 and (row := _row(bundle, tenures, day, grace_ms, choices))
     ]
     return sorted(rows, key=lambda row: (-row["returns"], -row["moves"], row["bundle"]))
 
 
-def _row(bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float) -> Row | None:
-    left: dict[str, tuple[float, str | None]] = {}
-    moves = returns = operator = 0
+class _Choices:
+    """Which returns the balancer chose."""
+
+    def __init__(self, day: Day) -> None:
+        self._orders = Orders(day.facts.leader_moves)
+        self._emptied = _emptied(day)
+
+    def authored(self, before: Tenure, after: Tenure) -> bool:
+        """Whether a cycle of the leader ended `before`, as far as records tell."""
+        if before.stopped or before.lost or before.cause == LifeCause.OPERATOR.value:
+            return False
+        return self._orders.of(Handover(before, after))["author"] in (None, Author.CYCLE.value)
+
+    def stayed(self, broker: str, since_ms: float, until_ms: float) -> bool:
+        """Whether it was neither drained nor away meanwhile, by its own clock."""
+        times = self._emptied.get(broker, ())
+        place = bisect_left(times, since_ms)
+        return place == len(times) or times[place] > until_ms
+
+
+def _emptied(day: Day) -> Mapping[str, Sequence[float]]:
+    """Broker → when it was drained, left, or was there again, by its own clock, in order."""
+    times: dict[str, list[float]] = {}
+    for move in day.facts.leader_moves:
+        if move["author"] == Author.DRAIN.value:
+            by_leader = move["ts"] - day.corrections.get(move["broker"], 0.0)
+            ahead = day.corrections.get(move["source"], 0.0)
+            times.setdefault(move["source"], []).append(by_leader + ahead)
+    for row in day.answers.get("outages", ()):
+        if row["how"] == "silent":
+            continue  # it kept its bundles
+        ahead = day.corrections.get(row["broker"], 0.0)
+        ends = (row["ts"], row["back_ts"])
+        times.setdefault(row["broker"], []).extend(ts + ahead for ts in ends if ts is not None)
+    return {broker: sorted(of_broker) for broker, of_broker in times.items()}
+
+
+def _row(
+    bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float, choices: _Choices
+) -> Row | None:
+    left: dict[str, tuple[float, bool]] = {}
+    moves = returns = forced = 0
     times, brokers = [], set()
     before: Tenure | None = None
-    for tenure in tenures:
-        since = tenure.since_ms
+    chosen = True
+    for tenure, after in zip(tenures, [*tenures[1:], None], strict=True):
+        since, broker = tenure.since_ms, tenure.broker
         if since is not None and since >= day.start_ms and tenure.parent is None:
-            times.append(round(since - day.corrections.get(tenure.broker, 0.0)))
-            brokers.add(tenure.broker)
-            moves += before is not None and before.broker != tenure.broker
-            if tenure.broker in left and since - left[tenure.broker][0] <= grace_ms:
+            times.append(round(since - day.corrections.get(broker, 0.0)))
+            brokers.add(broker)
+            moves += before is not None and before.broker != broker
+            if broker in left and since - left[broker][0] <= grace_ms:
+                freed_ms, own = left[broker]
                 returns += 1
-                operator += left[tenure.broker][1] == LifeCause.OPERATOR.value
+                forced += not (own and chosen and choices.stayed(broker, freed_ms, since))
+        chosen = after is None or choices.authored(tenure, after)
         if tenure.freed_ms is not None and not tenure.stopped and not tenure.lost:
-            left[tenure.broker] = tenure.freed_ms, tenure.cause
+            left[broker] = tenure.freed_ms, chosen
         before = tenure
     if not moves and not returns:
         return None
@@ -68,7 +120,7 @@ def _row(bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float) -> R
         "moves": moves,
         "returns": returns,
         "brokers": len(brokers),
-        "operator": operator,
+        "operator": forced,
         "first_ts": min(times),
         "last_ts": max(times),
     }
@@ -81,7 +133,7 @@ def _scores_as_placed(name: str | None) -> bool:
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Bundles that returned, not at an operator's request."""
+    """Bundles that the balancer moved back."""
     back = [row for row in rows if row.returns > row.operator]
     if not back:
         return []

@@ -17,6 +17,8 @@ ABOUT = (
     "Who led when? A term is there from its beginning on, or from its first decision if no record "
     "tells that. A change is in order if the leader before had stopped in order."
 )
+STOPPED = ("stopped", "drained")
+"""How a broker leaves in order."""
 COLUMNS: Columns = {
     "ts": (WHOLE, "when the term began"),
     "epoch": (WHOLE, "the term"),
@@ -30,12 +32,24 @@ COLUMNS: Columns = {
 def table(day: Day) -> list[Row]:
     """A row a term."""
     terms = sorted(day.facts.terms, key=lambda term: (term["epoch"], term["ts"]))
-    stops = [row for row in day.answers.get("outages", ()) if row["how"] == "stop"]
+    stops = _stops(day)
     rows = [_row(None, term, stops, day) for term in terms[:1]]
     return rows + [_row(before, term, stops, day) for before, term in pairwise(terms)]
 
 
-def _row(before: Row | None, term: Row, stops: Sequence[Row], day: Day) -> Row:
+def _stops(day: Day) -> list[tuple[str, float]]:
+    """Brokers that stopped in order, and when: by their bundles, and as leaders saw them leave."""
+    stops = [
+        (row["broker"], row["ts"]) for row in day.answers.get("outages", ()) if row["how"] == "stop"
+    ]
+    return stops + [
+        (left["of"], left["ts"] - day.corrections.get(left["broker"], 0.0))
+        for left in day.facts.members
+        if left["event"] == "left" and left["how"] in STOPPED
+    ]
+
+
+def _row(before: Row | None, term: Row, stops: Sequence[tuple[str, float]], day: Day) -> Row:
     ahead = day.corrections.get(term["broker"], 0.0)
     ts = round(term["ts"] - ahead)
     name = None if before is None else before["broker"]
@@ -45,8 +59,9 @@ def _row(before: Row | None, term: Row, stops: Sequence[Row], day: Day) -> Row:
         "broker": term["broker"],
         "last_ts": round(term["last_ts"] - ahead),
         "before": name,
-        "orderly": before is not None
-        and any(row["broker"] == name and abs(row["ts"] - ts) <= NEAR_MS for row in stops),
+        "orderly": any(
+            broker == name and abs(stopped_ms - ts) <= NEAR_MS for broker, stopped_ms in stops
+        ),
     }
 
 

@@ -33,6 +33,7 @@ from loadmanager.nightly.day import (
     step_of,
 )
 from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.orders import Orders
 from loadmanager.nightly.trusted import trusted
 
 NAME = "moves"
@@ -88,7 +89,7 @@ OUTCOME_MAX = 300
 
 def table(day: Day) -> list[Row]:
     usages = _Usages(day)
-    orders = _Orders(day.facts.leader_moves)
+    orders = Orders(day.facts.leader_moves)
     handovers = []
     for change in changes(day.owners):
         acquired = change.after.since_ms
@@ -192,44 +193,6 @@ def _within(steps: Sequence[int], ts: int) -> int:
 def _forced(tenure: Tenure) -> bool:
     """Whether nobody chose its end."""
     return tenure.stopped or tenure.lost
-
-
-class _Orders:
-    """The leaders' own records of moves: by the life that each ended, and of leaders that were not
-    told it, in order by bundle and brokers.
-    """
-
-    def __init__(self, moves: Sequence[Row]) -> None:
-        self._by_life = {(row["bundle"], row["life"]): row for row in moves if row["life"]}
-        self._others: dict[tuple[str, str, str], list[Row]] = {}
-        for row in moves:
-            if not row["life"] and row["state"] == "done" and row["destination"]:
-                key = (row["bundle"], row["source"], row["destination"])
-                self._others.setdefault(key, []).append(row)
-
-    def of(self, change: Handover) -> Row:
-        """The leader's record of this change of owners."""
-        before, after = change
-        row = self._by_life.get((before.bundle, before.life))
-        if row is None:
-            others = self._others.get((before.bundle, before.broker, after.broker))
-            row = others.pop(0) if others else {}
-        return {
-            "move": row.get("move"),
-            "epoch": row.get("epoch"),
-            "cycle": row.get("cycle"),
-            "clients_closed": row.get("clientsClosed"),
-            "author": row.get("author"),
-            "expected": _expected(dict(row.get("why") or ())),
-        }
-
-
-def _expected(why: dict[str, str]) -> float | None:
-    """What the shedder expected the source to lose."""
-    try:
-        return float(why["usage"]) - float(why["usageAfter"])
-    except (KeyError, ValueError):
-        return None
 
 
 def _advice(name: str | None) -> str:

@@ -6,9 +6,17 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
-from loadmanager.engine.history.outages import RESTART_MS_MIN, Outage, Silence, outages, silences
+from loadmanager.engine.history.outages import (
+    RESTART_MS_MIN,
+    WAKE_MS,
+    Outage,
+    Silence,
+    outages,
+    silences,
+)
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.nightly.day import (
     NUMBER,
@@ -50,6 +58,8 @@ COLUMNS: Columns = {
     "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
     "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
 }
+LEFT_IN_ORDER = ("stopped", "drained")
+"""How leaders saw a broker leave that stopped in order."""
 HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
 TOGETHER_MS, AT_ONCE_MS = 300_000, 60_000
@@ -130,7 +140,22 @@ def _last_sign(signs: Sequence[int], last_ms: int, end_ms: int) -> int:
 
 def table(day: Day) -> list[Row]:
     outage_list = outages(gaps(day), day.owners, day.corrections, _restarts(day), _stalls(day))
+    in_order = [
+        (left["of"], left["ts"] - day.corrections.get(left["broker"], 0.0))
+        for left in day.facts.members
+        if left["event"] == "left" and left["how"] in LEFT_IN_ORDER
+    ]
+    for outage in outage_list:
+        if outage.how == "silent" and any(
+            broker == outage.broker and _meanwhile(outage, left_ms) for broker, left_ms in in_order
+        ):
+            outage.how = "stop"
     return [_row(outage) for outage in outage_list if outage.at_ms >= day.start_ms]
+
+
+def _meanwhile(outage: Outage, at_ms: float) -> bool:
+    """Whether this was at its beginning, or later while it lasted."""
+    return outage.at_ms - WAKE_MS <= at_ms <= (outage.back_ms or inf)
 
 
 def _restarts(day: Day) -> list[Silence]:
@@ -255,8 +280,11 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
 
 
 def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Cards for outages of some brokers; those that went the same way at one time have one."""
+    """Cards for outages of some brokers; those that went the same way at one time have one. A
+    broker that stopped when it had no bundle any more hurt nobody.
+    """
     findings = []
+    rows = [row for row in rows if row.how != "stop" or row.bundles]
     for how, within_ms in (("crash", AT_ONCE_MS), ("session lost", AT_ONCE_MS), ("stop", -1)):
         groups = _together([row for row in rows if row.how == how], within_ms)
         findings += [_several(each, day) if each[1:] else _finding(each[0], day) for each in groups]

@@ -264,6 +264,36 @@ def test_moves_of_an_ordinary_day(moves: list[Move]) -> None:
     assert _moved(*moves) == []
 
 
+def test_a_broker_that_is_drained_and_filled_again() -> None:
+    """The balancer fills brokers that were restarted one after the other: no bundle flaps, though
+    it comes back to where it was.
+    """
+    moves = [
+        _move(0, "b1", "b2", author=Author.DRAIN),
+        _move(8, "b2", "b1"),
+        _move(9, "b2", "b3", author=Author.DRAIN, bundle="t/n/0x00000000_0x00000001"),
+        _move(17, "b1", "b2"),
+        _move(18, "b1", "b3", author=Author.DRAIN, bundle="t/n/0x00000000_0x00000001"),
+        _move(26, "b2", "b1"),
+    ]
+    assert _moved(*moves) == []
+
+
+def test_a_broker_that_was_away_and_is_filled_again() -> None:
+    """The same of brokers that nobody drained before."""
+    day = Day()
+    moves = (_move(0, "b1", "b2"), _move(31, "b2", "b1"), _move(62, "b1", "b2"))
+    for move, away in zip(moves, (None, "b1", "b2"), strict=True):
+        minute = (move.ended_at or 0) // MINUTE_MS
+        for at, missing in ((minute - 20, None), (minute - 10, away), (minute, None)):
+            there = {broker: _load(at) for broker in ("b1", "b2", "b3") if broker != missing}
+            day.minute = at
+            if at >= 0:
+                day.look(loads=there)
+        day.watch.flapping.moved(move)
+    assert day.look() == []
+
+
 # Leaders
 
 
