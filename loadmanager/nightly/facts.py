@@ -328,15 +328,17 @@ class Facts:
                 (begun["epoch"], begun["broker"]),
                 {"strategy": None, "unloads": 0, "last_ts": begun["ts"], **begun},
             )
-            row["ts"] = min(row["ts"], begun["ts"])
+            row["ts"], row["before"] = min(row["ts"], begun["ts"]), begun["before"]
         return sorted(decided.values(), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
 
     @cached_property
     def members(self) -> list[dict[str, Any]]:
-        """What was recorded of brokers that left, and of leaders that began, in order of time."""
+        """What was recorded of brokers that left and started, and of leaders that began, in order
+        of time.
+        """
         changes = self._rows(
-            "SELECT ts, broker, of, event, how, epoch, unheardMs AS unheard_ms "
-            f"FROM {good('member')} WHERE event IN ('left', 'leads') "
+            "SELECT ts, broker, of, event, how, epoch, before, unheardMs AS unheard_ms "
+            f"FROM {good('member')} WHERE event IN ('left', 'leads', 'starts') "
             f"ORDER BY ts DESC, broker, of, event, how, epoch LIMIT {CHANGES_MAX}"
         )
         return sorted(changes, key=lambda row: (row["ts"], row["broker"], row["of"]))

@@ -22,6 +22,7 @@ from loadmanager.nightly.questions import (
     hot_bundles,
     hot_topics,
     imbalance,
+    leaders,
     moves,
     namespaces,
     outages,
@@ -195,6 +196,23 @@ def test_a_bundle_flaps_by_moves_of_the_balancer_only(
     )
     (row,) = flapping.table(day)
     assert (row["moves"], row["returns"], row["operator"]) == (2, 1, forced)
+
+
+def test_the_first_change_of_the_leader_counts() -> None:
+    """The first term of the day says who led before; one without such a record does not."""
+    hour = 3_600_000
+    terms = [
+        {"epoch": number, "ts": ts, "last_ts": ts, "broker": broker}
+        for number, (ts, broker) in enumerate([(hour, "b1"), (hour + 9, "b0"), (hour + 99, "b1")])
+    ]
+    terms[0]["before"] = "b0"
+    facts = SimpleNamespace(terms=terms, members=[])
+    day: Any = SimpleNamespace(facts=facts, answers={}, corrections={})
+    (card,) = leaders.findings([SimpleNamespace(**row) for row in leaders.table(day)], day)
+    assert card.title == "The leader changed 3 times between 01:00 and 01:00"
+    del terms[0]["before"]
+    assert [row["before"] for row in leaders.table(day)] == [None, "b1", "b0"]
+    assert leaders.findings([SimpleNamespace(**row) for row in leaders.table(day)], day) == []
 
 
 @pytest.mark.parametrize("shedder", ["BalancedShedder", "ThresholdShedder"])

@@ -24,7 +24,10 @@ COLUMNS: Columns = {
     "epoch": (WHOLE, "the term"),
     "broker": (TEXT, "the leader"),
     "last_ts": (WHOLE, "its last decision of the day"),
-    "before": (TEXT, "the leader before; empty: of the day's first term"),
+    "before": (
+        TEXT,
+        "the leader before; empty: of the day's first term, if its beginning does not tell",
+    ),
     "orderly": (YES_NO, "whether that one had stopped in order"),
 }
 
@@ -52,7 +55,7 @@ def _stops(day: Day) -> list[tuple[str, float]]:
 def _row(before: Row | None, term: Row, stops: Sequence[tuple[str, float]], day: Day) -> Row:
     ahead = day.corrections.get(term["broker"], 0.0)
     ts = round(term["ts"] - ahead)
-    name = None if before is None else before["broker"]
+    name = term.get("before") or (None if before is None else before["broker"])
     return {
         "ts": ts,
         "epoch": term["epoch"],
