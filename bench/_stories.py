@@ -374,6 +374,13 @@ def month(root: Path, days: int) -> None:
     cluster.write()
 
 
+def few_bundles(root: Path) -> None:
+    """Three namespaces of two bundles each, which lie evenly on three brokers: nobody is hurt."""
+    cluster = Cluster(root, brokers=3, spaces=3, scale=3.0)
+    cluster.loads(0)
+    cluster.write()
+
+
 def _restarted(cluster: Cluster, day: int, broker: int) -> None:
     """A broker is stopped in order, and has its bundles back ten minutes later."""
     for space in range(24):
@@ -748,6 +755,14 @@ STORIES = (
     ),
     Story(name="monday", about="as every Monday", make=monday, day=3, past=week),
     Story(name="quiet", about="a Friday on which nothing happens", make=quiet, past=week),
+    Story(
+        name="few-bundles",
+        about="namespaces of few bundles, which lie evenly",
+        make=few_bundles,
+        check=lambda report: all(
+            row["wanted"] > row["bundles"] for row in report["tables"]["namespaces"]["rows"]
+        ),
+    ),
     Story(
         name="contradiction",
         about="a contradictory ownership record, and no silence",

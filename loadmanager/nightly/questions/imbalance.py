@@ -44,6 +44,8 @@ COLUMNS: Columns = {
     "gini": (NUMBER, "their Gini coefficient; 0 is even"),
     "throughput": (NUMBER, "bytes/s in and out of all brokers"),
 }
+UNEVEN_SHARE = 0.1
+"""Of the day; less is a peak."""
 
 
 def table(day: Day) -> list[Row]:
@@ -83,12 +85,24 @@ def _advice(shedder: str | None) -> str:
     return f"{what} on this day's load with replay before you set anything."
 
 
+def was_uneven(day: Day) -> bool:
+    """Whether the load was uneven for so long that there is a card."""
+    rows, limit = day.answers.get(NAME, ()), _limit(day)
+    return bool(rows) and (
+        sum(row["max"] - row["mean"] > limit for row in rows) >= UNEVEN_SHARE * len(rows)
+    )
+
+
+def _limit(day: Day) -> float:
+    return day.settings.of(ThresholdSettings).threshold_percent / 100
+
+
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Long stretches in which brokers differed by more than the threshold of ThresholdShedder."""
-    limit = day.settings.of(ThresholdSettings).threshold_percent / 100
+    limit = _limit(day)
     uneven = [row for row in rows if row.max - row.mean > limit]
     share = len(uneven) / len(rows) if rows else 0.0
-    if share < 0.1:
+    if share < UNEVEN_SHARE:
         return []
     worst = max(uneven, key=lambda row: (row.std, -row.bucket))
     spent = hours(len(uneven) * BUCKET_MS)

@@ -6,6 +6,7 @@ import math
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from loadmanager.nightly.day import (
@@ -20,16 +21,22 @@ from loadmanager.nightly.day import (
     busiest_hour,
     command,
     is_busy,
+    listed,
     many,
     namespace_of,
     over,
 )
+from loadmanager.nightly.questions import imbalance
+from loadmanager.nightly.questions.broker_usage import OVER_HOURS_MIN
+from loadmanager.nightly.questions.hot_bundles import hot_share
 from loadmanager.nightly.questions.splits import edges
 
 NAME = "namespaces"
 ABOUT = (
     "Which namespaces are divided badly? A namespace wants four bundles for each broker's worth of "
-    "its traffic, so that there is something to move; the boundaries divide the day's bytes of its "
+    "its traffic, so that there is something to move; that is told if it hurt: if brokers that "
+    "carried much of it were overloaded, the load was uneven, or one bundle keeps a broker busy. "
+    "The boundaries divide the day's bytes of its "
     "recorded topics evenly."
 )
 COLUMNS: Columns = {
@@ -56,6 +63,8 @@ BUNDLES_MAX = 128
 HASHES = 0xFFFFFFFF
 TOPICS_MIN = 2
 SHARE_MIN = 0.05
+BLAME_MIN = 0.25
+"""A namespace that carries so much of a busy broker is a part of why that is busy."""
 PRESENT_MS = 600_000
 
 
@@ -201,11 +210,39 @@ def commands(
     ]
 
 
+def _too_busy(day: Day) -> dict[str, list[str]] | None:
+    """Namespace → brokers with much of it that were overloaded, or busier than others when the load
+    was uneven; None: it is not known which.
+    """
+    rows = day.answers.get("broker_usage")
+    if not rows:
+        return None
+    names = {row["broker"] for row in rows if row["hours_over"] >= OVER_HOURS_MIN}
+    if imbalance.was_uneven(day):
+        mean = fmean(row["mean"] for row in rows)
+        names |= {row["broker"] for row in rows if row["mean"] > mean}
+    carried: dict[str, dict[str, float]] = {}
+    table = day.facts.bundles
+    columns = (table[name].to_pylist() for name in ("bundle", "broker", "bytes"))
+    for bundle, broker, bytes_ in zip(*columns, strict=True):
+        if broker in names:
+            of_broker = carried.setdefault(broker, {})
+            space = namespace_of(bundle)
+            of_broker[space] = of_broker.get(space, 0.0) + bytes_
+    busy: dict[str, list[str]] = {}
+    for broker, spaces in sorted(carried.items()):
+        for space, bytes_ in spaces.items():
+            if bytes_ >= BLAME_MIN * sum(spaces.values()):
+                busy.setdefault(space, []).append(broker)
+    return busy
+
+
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Namespaces with much traffic, and too few bundles or badly placed boundaries."""
     if not is_busy(day):
         return []
     findings, hours = [], day.facts.namespaces_by_hour
+    busy = _too_busy(day)
     for row in rows:
         if row.share < SHARE_MIN:
             continue
@@ -216,12 +253,17 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             and row.largest_share_then < 0.75 * row.largest_share
         )
         wanted = min(row.wanted, row.topics or row.wanted)  # a bundle without a topic helps nobody
-        if row.cut_into < wanted and (row.topics or TOPICS_MIN) >= TOPICS_MIN:
+        few = row.cut_into < wanted and (row.topics or TOPICS_MIN) >= TOPICS_MIN
+        hot = (row.largest_share or 0.0) * row.share >= hot_share(day)
+        if few and (hot or busy is None or row.namespace in busy):
             title = f"{row.namespace} has {many(row.cut_into, 'bundle')} and wants {wanted}"
             text = (
                 f"It carries {row.share:.0%} of the traffic; with so few bundles there "
                 "is little to move from a busy broker."
             )
+            if busy and row.namespace in busy:
+                names = listed(busy[row.namespace])
+                text += f" Too busy for some of the day, with much of it: {names}."
             advice = f"Split its bundles until there are about {wanted}."
             importance = 35 + 20 * row.share
         elif better and row.largest_share > 2 / max(row.bundles, 1):
