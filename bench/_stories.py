@@ -453,6 +453,20 @@ def all_crashed(root: Path) -> None:
     _all_stop(root, None)
 
 
+def all_crashed_between_samples(root: Path) -> None:
+    """The power fails at three for ten minutes, with a sample every five; brokers record that they
+    start, and own their bundles 15 s later.
+    """
+    cluster = Cluster(root, brokers=5)
+    cluster.loads(0, Behaviour(end=360, away=lambda _broker, minute: 180 <= minute < 190))
+    for broker in range(5):
+        cluster.add(0, "member", broker, 190.02, {"of": f"b{broker}", "event": "starts"})
+    for space in range(24):
+        for half in (0, 1):
+            cluster.acquired(0, cluster.usual_owner(space, half), 190.25, bundle_of(space, half))
+    cluster.write()
+
+
 def all_stopped(root: Path) -> None:
     """All brokers are stopped in order, and started twelve minutes later."""
     _all_stop(root, "stop")
@@ -774,6 +788,14 @@ STORIES = (
         make=all_crashed,
         title="whole cluster|crashed at",
         says=("5 brokers", "1[123] minutes", "03:00|02:59", "publish", "power|hosts"),
+        first=True,
+    ),
+    Story(
+        name="all-crashed-between-samples",
+        about="all brokers crash for ten minutes, between two samples",
+        make=all_crashed_between_samples,
+        title="whole cluster was down at 02:59 for 11 minutes",
+        says=("5 brokers", "for up to 11 minutes", "the last at 03:10", "publish"),
         first=True,
     ),
     Story(

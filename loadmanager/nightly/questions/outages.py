@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -90,12 +90,42 @@ def gaps(day: Day) -> list[Silence]:
         for step in day.facts.brokers
         if step["begun"] is not None
     }
-    intervals = {broker: max(step[2] for step in steps) for broker, steps in spans.items()}
-    signs = _signs(day)
+    intervals, signs, starts = _intervals(day), _signs(day), _starts(day)
     return [
-        _until_its_last(silence, signs, begun, intervals[silence.broker])
+        _from_its_start(
+            _until_its_last(silence, signs, begun, intervals[silence.broker]),
+            starts.get(silence.broker, ()),
+        )
         for silence in silences(spans, min(times), max(times))
     ]
+
+
+def _intervals(day: Day) -> dict[str, int]:
+    """Broker → the longest of its intervals, in ms."""
+    return {
+        broker: max(step["interval_ms"] // step["samples"] for step in steps)
+        for broker, steps in by_broker(day.facts.brokers).items()
+    }
+
+
+def _starts(day: Day) -> dict[str, list[int]]:
+    """Broker → when it recorded that it started, in order."""
+    starts: dict[str, list[int]] = {}
+    for change in day.facts.members:
+        if change["event"] == "starts":
+            starts.setdefault(change["of"], []).append(change["ts"])
+    return starts
+
+
+def _from_its_start(silence: Silence, starts: Sequence[int], within_ms: int = 0) -> Silence:
+    """The same until the broker's start, if it recorded one before its first load, which is at most
+    `within_ms` later than `back_ms`.
+    """
+    if silence.last_ms is None or silence.back_ms is None:
+        return silence
+    place = bisect_right(starts, silence.last_ms)
+    at_ms = starts[place] if place < len(starts) else inf
+    return replace(silence, back_ms=int(at_ms)) if at_ms <= silence.back_ms + within_ms else silence
 
 
 def _until_its_last(
@@ -163,11 +193,16 @@ def _restarts(day: Day) -> list[Silence]:
     time since its start only.
     """
     restarts, signs = [], _signs(day)
+    starts, intervals = _starts(day), _intervals(day)
     for broker, steps in by_broker(day.facts.brokers).items():
         pauses = [(pause["ts"], pause["begun"]) for step in steps for pause in step["pauses"]]
         pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
         restarts += [
-            Silence(broker, _last_sign(signs.get(broker, ()), last_ms, back_ms), back_ms)
+            _from_its_start(
+                Silence(broker, _last_sign(signs.get(broker, ()), last_ms, back_ms), back_ms),
+                starts.get(broker, ()),
+                intervals[broker],
+            )
             for last_ms, back_ms in sorted(pauses)
             if back_ms - last_ms > RESTART_MS_MIN
         ]
@@ -251,7 +286,7 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
     again = f"The first was back at {clock(until_ms)}" if back else "None came back"
     if back:
         again += f", the last at {clock(max(back))}" if len(back) == len(rows) else ""
-    longest = max((row.unowned_s_max or 0.0 for row in rows), default=0.0)
+    longest = _longest_unowned_s(rows, begun_ms, _intervals(day))
     unowned = f", for up to {lasting(longest / 3600)}" if longest else ""
     stopped = all(row.how == "stop" for row in rows)
     advice = (
@@ -277,6 +312,21 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
         commands=["loadmanager admin brokers list"],
         explains=[f"outage {row.broker} {row.ts}" for row in rows],
     )
+
+
+def _longest_unowned_s(
+    rows: Sequence[Any], begun_ms: float, intervals_ms: Mapping[str, int]
+) -> float:
+    """The longest time that a bundle had no owner. Brokers that crashed at one time were there
+    until the last sign of any of them, as far as their own intervals let that be.
+    """
+    longest_s = 0.0
+    for row in rows:
+        late_ms = 0.0
+        if row.how == "crash" and begun_ms - row.ts <= intervals_ms.get(row.broker, 0):
+            late_ms = begun_ms - row.ts
+        longest_s = max(longest_s, (row.unowned_s_max or 0.0) - late_ms / 1000)
+    return longest_s
 
 
 def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
