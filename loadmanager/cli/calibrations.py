@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from loadmanager.cli.recorded import reader
+from loadmanager.cli.recorded import reader, used_settings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.settings import Settings
 from loadmanager.lab import candidates
@@ -26,14 +26,15 @@ def replays_of(
     source = recorded_days.history(history)
     name = source.chosen(cluster)
 
-    def replayed(date: str) -> dict[str, Any] | None:
+    def replay(date: str) -> dict[str, Any] | None:
         try:
             recording = recorded_days.recorded_day(source, name, date)
         except BadInputError:
             return None
-        keys = recorded_days.settings_in_force(source, name, date) or {}
-        strategies = strategies_of(candidates.unweighted(base).with_overrides(keys))
-        of_day = calibration(recording, measure(run(recording.day, strategies)))
+        keys = recorded_days.settings_in_force(source, name, date)
+        strategies = strategies_of(candidates.unweighted(base).with_overrides(keys or {}))
+        replayed = measure(run(recording.day, strategies))
+        of_day = calibration(recording, replayed, used_settings(keys, base))
         figures = {
             f"{figure}_{side}": getattr(measures, figure)
             for side, measures in (("was", of_day.happened), ("replayed", of_day.replayed))
@@ -44,15 +45,17 @@ def replays_of(
             "model_error": of_day.error,
             "spread_off": of_day.off,
             "refused": ", ".join(of_day.refused),
+            "settings": of_day.used,
         }
 
-    return replayed
+    return replay
 
 
 def calibration_document(date: str, of_day: Calibration) -> dict[str, Any]:
     """A day beside its replay, for programs."""
     return {
         "calibration": date,
+        "settings": of_day.used,
         "happened": asdict(of_day.happened),
         "replayed": asdict(of_day.replayed),
         "modelError": of_day.error,

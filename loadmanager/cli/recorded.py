@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from loadmanager.broker import settings
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConfigError
 from loadmanager.kit.settings import Settings, unknown_text
-from loadmanager.lab import candidates
+from loadmanager.lab import calibration, candidates
 from loadmanager.lab.recorded import Recording
 from loadmanager.leader.strategy_keys import strategies_of
 
@@ -22,6 +22,8 @@ class RecordedDay:
 
     recording: Recording
     in_force: StrategySettings
+    used: str = calibration.IN_FORCE
+    """What these settings are."""
 
 
 def reader() -> Any:
@@ -62,12 +64,21 @@ def recorded(
         )
         keys = recorded_days.settings_in_force(source, name, date)
         strategies = strategies_of(candidates.unweighted(base).with_overrides(keys or {}))
-        made[date] = RecordedDay(recording, strategies)
+        made[date] = RecordedDay(recording, strategies, used_settings(keys, base))
     if not made:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
     for text in recorded_days.other_settings(source, name, made, base):
         print(text, file=sys.stderr)
     return made
+
+
+def used_settings(recorded_keys: Mapping[str, str] | None, base: Settings) -> str:
+    """What the settings of a replay are: a day without records of cycles has none."""
+    if recorded_keys is not None:
+        return calibration.IN_FORCE
+    sides = (candidates.unweighted(each) for each in (settings.KEYS.parse({}), base))
+    default, given = map(strategies_of, sides)
+    return calibration.NOT_RECORDED if default == given else calibration.GIVEN
 
 
 def tried_settings(base: Settings, text: str, history: str | None) -> StrategySettings:

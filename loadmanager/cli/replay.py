@@ -158,7 +158,9 @@ def command(
         happened = [each.recording.happened for each in recordings.values()]
         results = {AS_IT_WAS: [(measure(day), day) for day in happened], **results}
     calibrations = {
-        date: calibration(each.recording, measure(run(each.recording.day, each.in_force, costs)))
+        date: calibration(
+            each.recording, measure(run(each.recording.day, each.in_force, costs)), each.used
+        )
         for date, each in track(list(recordings.items()), "calibrating")
     }
     if plot is not None:

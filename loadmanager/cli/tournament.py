@@ -18,6 +18,7 @@ import msgspec
 from loadmanager.broker import settings
 from loadmanager.cli.calibrations import calibration_document
 from loadmanager.cli.options import FILE, URL, Command, Finite, SvgPath, config, tell_left_out
+from loadmanager.cli.recorded import used_settings
 from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
@@ -119,8 +120,8 @@ def command(
         _draw(picture, outcome, results)
     diff = _diff(tournament, outcome, config)
     compared = {
-        date: Calibration(lived, replayed or results[candidates.LIVE][date], error)
-        for date, (lived, replayed, error) in recorded.items()
+        date: Calibration(lived, replayed or results[candidates.LIVE][date], error, used)
+        for date, (lived, replayed, error, used) in recorded.items()
     }
     if as_json:
         documents = [calibration_document(date, each) for date, each in compared.items()]
@@ -133,9 +134,9 @@ def command(
 
 def _prepared(
     history: str, cluster: str | None, dates: Sequence[str], output: Path, base: Settings
-) -> tuple[Any, dict[str, tuple[Measures, Measures | None, float]]]:
+) -> tuple[Any, dict[str, tuple[Measures, Measures | None, float, str]]]:
     """The tournament, and each day as it was, its replay where other settings than these were in
-    force, and the error of its model.
+    force, the error of its model, and which settings were replayed.
     """
     try:
         from loadmanager.lab import recorded_days
@@ -167,7 +168,8 @@ def _prepared(
         replayed = None
         if in_force != strategies_of(unweighted):
             replayed = measure(run(recording.day, in_force))
-        recorded[date] = recording.lived, replayed, recording.fit.error
+        used = used_settings(keys, base)
+        recorded[date] = recording.lived, replayed, recording.fit.error, used
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; "
             f"{recording.fit.text}"

@@ -19,7 +19,7 @@ from loadmanager.cli.what_if_page import PageSection, written
 from loadmanager.engine.load.price import PriceSettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.settings import Settings
-from loadmanager.lab.calibration import calibration
+from loadmanager.lab.calibration import TRIED, calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.days import DayOfLoad
 from loadmanager.lab.measures import WARM_UP_MINUTES
@@ -98,7 +98,7 @@ def command(
     wanted = wanted_change(with_fewest=fewest, **change)
     answers = {}
     for date, day in recorded(history, cluster, dates, base).items():
-        used = RecordedDay(day.recording, others or day.in_force)
+        used = day if others is None else RecordedDay(day.recording, others, TRIED)
         answers[date] = WhatIfAnswer(used, wanted, with_fewest=fewest)
     documents = {date: answer.document(price) for date, answer in answers.items()}
     together = _together(documents, price) if len(answers) > 1 else {}
@@ -205,7 +205,7 @@ class WhatIfAnswer:
         changed = change.of(recording.day)
         self.was = play(recording.day)
         self.changed = play(changed)
-        self._calibration = calibration(recording, self.was.measures)
+        self._calibration = calibration(recording, self.was.measures, day.used)
         self._lived = outcome(recording.modelled)
         self._with_fewest = with_fewest and not self._far_off
         self.fewest = fewest(recording.day, change, play) if self._with_fewest else None

@@ -11,6 +11,10 @@ from statistics import fmean
 from loadmanager.lab.measures import Measures
 from loadmanager.lab.recorded import Recording
 
+IN_FORCE = "the settings that were in force"
+NOT_RECORDED = "default settings (none are recorded)"
+GIVEN = "the settings given (none are recorded)"
+TRIED = "the settings tried"
 FAR_OFF = 0.25
 """A replay whose spread differs by more is good for comparing candidates, and for nothing else."""
 SPREAD_LEAST = 1.0
@@ -29,12 +33,16 @@ FOLLOWS = {
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A day as it was, beside its replay under the settings that were in force."""
+    """A day as it was, beside its replay under the settings that were in force, if they are
+    recorded.
+    """
 
     happened: Measures
     replayed: Measures
     error: float
     """The mean error of the model of a broker's usage in a minute, as a fraction."""
+    used: str = IN_FORCE
+    """Which settings were replayed."""
 
     @property
     def off(self) -> float:
@@ -65,9 +73,9 @@ class Calibration:
         """For people."""
         was, came = self.happened, self.replayed
         text = (
-            f"replayed with the settings that were in force: spread {came.spread:.1f} (was "
-            f"{was.spread:.1f}), hot minutes {came.hot_minutes} ({was.hot_minutes}), moves "
-            f"{came.moves} ({was.moves}); usage by the model is {100 * self.error:.1f} points off"
+            f"replayed with {self.used}: spread {came.spread:.1f} (was {was.spread:.1f}), hot "
+            f"minutes {came.hot_minutes} ({was.hot_minutes}), moves {came.moves} ({was.moves}); "
+            f"usage by the model is {100 * self.error:.1f} points off"
         )
         if self.refused:
             names = " and ".join(name.replace("_", " ") for name in self.refused)
@@ -79,9 +87,9 @@ def _differ(was: int, came: int, least: float) -> bool:
     return abs(was - came) > max(COUNTS_OFF * max(was, came), least)
 
 
-def calibration(recording: Recording, replayed: Measures) -> Calibration:
-    """A recorded day beside its replay."""
-    return Calibration(recording.lived, replayed, recording.fit.error)
+def calibration(recording: Recording, replayed: Measures, used: str = IN_FORCE) -> Calibration:
+    """A recorded day beside its replay with these settings."""
+    return Calibration(recording.lived, replayed, recording.fit.error, used)
 
 
 def believed(

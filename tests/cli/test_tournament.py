@@ -149,7 +149,7 @@ def test_a_table_for_people(
     for column in ("cost", "from", "to", "spread", "hot min", "moves", "efficient"):
         assert column.upper() in shown
         assert f"{column}: " in defined or f"{column}, " in defined
-    assert compared.startswith(f"{DATES[0]}: replayed with the settings that were in force")
+    assert compared.startswith(f"{DATES[0]}: replayed with default settings (none are recorded)")
     assert verdict.endswith("Nothing is recommended: that needs three days at least.")
 
 
@@ -223,7 +223,9 @@ def test_that_the_leader_had_other_settings_is_said(
         "loadBalancerLoadSheddingStrategy=OverloadShedder"
     )
     cli.main(arguments)
-    assert capsys.readouterr().err.splitlines().count(said) == 1
+    shown = capsys.readouterr()
+    assert shown.err.splitlines().count(said) == 1
+    assert f"{DATES[0]}: replayed with the settings that were in force: " in shown.out
     cli.main([*arguments, "--set", "loadBalancerLoadSheddingStrategy=OverloadShedder"])
     assert "the leader had" not in capsys.readouterr().err
 

@@ -106,7 +106,12 @@ def test_the_fewest_and_what_they_cost(root: Path, capsys: pytest.CaptureFixture
     assert lines[2].startswith("t0 × 2 ")
     assert "2 brokers are the fewest that are enough" in lines
     assert "the fewest: 2 brokers cost 24.00 a day" in lines
-    assert "replayed with the settings that were in force" in "\n".join(lines)
+    assert "replayed with default settings (none are recorded)" in "\n".join(lines)
+    given = ("--set", "loadBalancerLoadSheddingStrategy=OverloadShedder")
+    assert cli.main([*words, *given]) == 0
+    assert "replayed with the settings given (none are recorded)" in capsys.readouterr().out
+    assert cli.main([*words, "--try", "OverloadShedder"]) == 0
+    assert "replayed with the settings tried" in capsys.readouterr().out
 
 
 def test_the_price_may_be_a_setting(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,9 @@ from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, 
 
 NAME = "calibration"
 ABOUT = (
-    "How far off are replays? The day is replayed with the settings that were in force, and "
-    "compared with what happened: by the sensors without their noise. Tournaments, what-if and "
-    "bills use the same model."
+    "How far off are replays? The day is replayed with the settings that were in force, or with "
+    "those given or the defaults if none are recorded, and compared with what happened: by the "
+    "sensors without their noise. Tournaments, what-if and bills use the same model."
 )
 COLUMNS: Columns = {
     "spread_was": (NUMBER, "standard deviation of the brokers' usage, in points, mean of the day"),
@@ -24,6 +24,7 @@ COLUMNS: Columns = {
     "model_error": (NUMBER, "the mean error of a broker's usage in a minute, as a fraction"),
     "spread_off": (NUMBER, "how much more spread the day had, as a part of it"),
     "refused": (TEXT, "what is not to be believed of this day's replays"),
+    "settings": (TEXT, "which settings were replayed"),
 }
 Replayed = Callable[[str], Row | None]
 """Date → the row of a day's replay; None: it cannot be replayed."""
@@ -61,7 +62,7 @@ class Calibrated:
                 importance=12,
                 question=NAME,
                 title="Replays of this day are far from what happened",
-                text=f"Replayed with the settings that were in force, its spread comes to "
+                text=f"Replayed with {row.settings}, its spread comes to "
                 f"{row.spread_replayed:.1f} points, and it was {row.spread_was:.1f}; usage by the "
                 f"model is {100 * row.model_error:.1f} points off.",
                 advice="Compare candidates of a tournament with each other, and believe no figure "
