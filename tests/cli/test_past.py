@@ -395,6 +395,67 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert f"{lost} left: lost; it owned 1 bundle" in out
 
 
+async def test_nothing_of_after_a_moment_is_shown_as_of_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither loads whose time ended later, while there are earlier ones, nor what moved later; a
+    lost broker owns nothing. Old loads, and those that go on after the moment, are told.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    then = now - 60 * MINUTE
+    topic = next(
+        f"persistent://acme/orders/{number}"
+        for number in range(100)
+        if topic_hash(f"persistent://acme/orders/{number}") < 0x40000000
+    )
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        first, second = served.broker_id(0), served.broker_id(1)
+        owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}
+        freed = {"bundle": BUNDLE, "before": "Releasing", "after": "Free", "reason": "order"}
+        for index, broker in enumerate((first, second)):
+            steps = [OwnershipStep(ts=then + 20_000, broker=second, **owned)] if index else [
+                OwnershipStep(ts=then - 90_000, broker=first, **owned),
+                OwnershipStep(ts=then + 20_100, broker=first, **freed),
+            ]  # fmt: skip
+            for minute in (0, 1):
+                head = {"ts": then + minute * MINUTE, "broker": broker, "interval_ms": MINUTE}
+                rate = 10.0 + minute
+                has = minute == index
+                await written(
+                    served,
+                    index,
+                    BrokerLoad(**head, usage=0.5, bundles=int(has), msg_rate_in=rate, **UNUSED),
+                    *([BundleLoad(**head, bundle=BUNDLE, msg_rate_in=rate)] if has else []),
+                    *([TopicLoad(**head, topic=topic, bundle=BUNDLE, msg_throughput_in=rate)]
+                      if has else []),
+                )  # fmt: skip
+            await written(served, index, *steps)
+        lost = MemberChange(ts=then + 40_000, broker=first, of=second, event="left", how="lost")
+        await written(served, 0, lost)
+        for seconds, owner in ((10, first), (30, second), (50, None)):
+            at = ("--at", clock(then + 1000 * seconds).replace(" ", "T"))
+            rows = await shell.json("brokers", "list", *at)
+            counts = {row["broker"]: row["bundles"] for row in rows}
+            assert counts == {first: int(owner == first), second: int(owner == second)}
+            assert {row["msg_rate_in"] for row in rows} == {10.0}
+            assert f", {1 if owner else 0} bundle" in (await shell.run("status", *at))[1]
+            (row,) = await shell.json("bundles", "list", *at)
+            assert (row["owner"], row["msg_rate_in"]) == (owner, 10.0)
+            (row,) = await shell.json("topics", "busiest", *at)
+            assert (row["broker"], row["msg_throughput_in"]) == (owner, 10.0)
+            (row,) = await shell.json("topics", "lookup", topic, *at)
+            assert row["broker"] == owner
+        at = ("--at", clock(then - MINUTE // 2).replace(" ", "T"))
+        (row,) = await shell.json("topics", "lookup", topic, *at)  # by a step before any load
+        assert row["broker"] == first
+        until = f"of {first} no earlier averages are recorded: these go on until {clock(then)}"
+        assert until in (await shell.run("brokers", "list", *at))[1]
+        at = ("--at", clock(then + 5 * MINUTE).replace(" ", "T"))
+        out = (await shell.run("brokers", "list", *at))[1]
+        assert f"the averages of {first} had ended 4 min before" in out
+
+
 async def test_status_and_lists_tell_of_brokers_that_are_gone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from loadmanager.cli.admin.asking import OWN, ask_each
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import OperationalError
@@ -38,6 +38,8 @@ GAPS_SHOWN = 5
 STARTS_MAX = 500
 START_MS = 60_000
 """A broker records its start within this time of its archive's."""
+OLD_MS = 120_000
+"""Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
 NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
 """What it means that a broker recorded no load of a kind while it recorded."""
 Part = TypeVar("Part", bound=ArchivePart)
@@ -239,6 +241,12 @@ def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
         if not part.loads
     ]
     notes.insert(0, _averages(at_ms, loads) if loads else f"nothing is recorded of {clock(at_ms)}")
+    notes += _far_off(at_ms, loads)
+    notes += [
+        f"{name} recorded nothing at {clock(at_ms)}: what is shown of it is of before"
+        for name, part in sorted(answer.parts.items())
+        if part.loads and not part.recorded
+    ]
     silent = not any(part.recorded for part in answer.parts.values())
     return LoadsOfAll(sorted(loads, key=lambda it: it.broker), answer.missing, notes, silent)
 
@@ -246,6 +254,16 @@ def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
 def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:
     begin, end = min(it.ts - it.span_ms for it in loads), max(it.ts for it in loads)
     return f"as at {clock(at_ms)}: averages of times between {clock(begin)} and {clock(end)}"
+
+
+def _far_off(at_ms: int, loads: Sequence[ArchivedLoads]) -> Iterable[str]:
+    """Whose averages are old, or of a time that had not ended."""
+    for broker in sorted({it.broker for it in loads}):
+        end, span_ms = max((it.ts, it.span_ms) for it in loads if it.broker == broker)
+        if end > at_ms:
+            yield f"of {broker} no earlier averages are recorded: these go on until {clock(end)}"
+        elif at_ms - end > max(span_ms, OLD_MS):
+            yield f"the averages of {broker} had ended {span(at_ms - end)} before"
 
 
 def series_of(

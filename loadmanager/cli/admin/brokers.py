@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import gone_at, say_down
+from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.sentences import ordered
@@ -115,11 +117,14 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
 
 
 def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], LoadsOfAll]:
-    """What is recorded of each broker at a moment: its figures, whether it led, how it was `gone`,
-    and its `cordon`.
+    """What is recorded of each broker at a moment: its figures, how many bundles it owned, whether
+    it led, how it was `gone`, and its `cordon`.
     """
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
+    bundles, of_bundles = bundles_at(admin, at_ms)
+    past.missing |= of_bundles.missing
+    owned = Counter(it.owner for it in bundles)
     data: list[dict[str, Any]] = [
         {"broker": name, "at": loads.ts, **figures(loads, name)}
         for loads in past.loads
@@ -128,6 +133,8 @@ def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], 
     members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
     led, gone, cordons = _led(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
     for row in data:
+        if bundles:
+            row["bundles"] = owned[row["broker"]]
         row["leader"] = led is not None and row["broker"] == led.of
         row["gone"] = gone.get(row["broker"], "")
         row["cordon"] = cordons.get(row["broker"], "")

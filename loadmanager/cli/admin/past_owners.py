@@ -18,6 +18,8 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.names import TopicName
 
 EVENTS_MAX = 1_000
+BEFORE_MS = 300_000
+"""Changes of owners are read from so long before a moment that has no earlier loads."""
 STEPS_MAX = 50
 """The last steps of one bundle, by which its owner is known."""
 NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
@@ -41,12 +43,15 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
     """
     past = loads_at(admin, at_ms, "bundle_load")
     say_down(admin, at_ms, past)
-    since = min((loads.ts - loads.span_ms for loads in past.loads), default=at_ms)
+    earlier = [loads.ts - loads.span_ms for loads in past.loads if loads.ts <= at_ms]
+    since = min(earlier, default=at_ms)
+    if len(earlier) < len(past.loads) or not earlier:
+        since = min(since, at_ms - BEFORE_MS)
     until = max((loads.ts for loads in past.loads), default=at_ms)
     events = events_of(
         admin,
         ("ownership", "member"),
-        since_ms=min(since, at_ms),
+        since_ms=since,
         until_ms=max(until, at_ms),
         limit=EVENTS_MAX,
     )
@@ -88,6 +93,7 @@ def owners_at(
     bundles = []
     for bundle in sorted({*samples, *changes.of_bundle}):
         of = samples.get(bundle, [])
+        of = [it for it in of if it.ts <= at_ms] or of
         owner = changes.owner(bundle, of, at_ms)
         shown = next((it for it in of if it.broker == owner), of[-1] if of else None)
         if shown is not None:

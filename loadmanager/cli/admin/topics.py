@@ -240,16 +240,23 @@ def _topics_at(
     """
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
+    from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
     say_down(admin, at_ms, past)
-    topics: list[dict[str, Any]] = [
-        {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
-        for loads in past.loads
+    recorded: dict[str, dict[str, Any]] = {
+        name: {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
+        for loads in sorted(past.loads, key=lambda each: (each.ts <= at_ms, each.ts))
         for name in loads.figures
-    ]
-    topics = [each for each in topics if order(each) > 0]
+    }
+    topics = [each for each in recorded.values() if order(each) > 0]
     topics.sort(key=lambda each: (-order(each), each["topic"]))
+    bundles, _ = bundles_at(admin, at_ms)
+    for each in topics[:limit]:
+        topic = TopicName.parse(each["topic"])
+        owners = [it.owner for it in bundles if in_bundle(topic, it.bundle)]
+        if owners:
+            each["broker"] = next(filter(None, owners), None)
     names = ("msg_rate_in", "msg_rate_out", "backlog_messages", "producers", "consumers")
     rows = [
         (

@@ -37,7 +37,7 @@ QUESTION_S = 3.0
 STEPS = 10_000
 """SQLite's steps between two looks at the clock."""
 NEAR_MS = 300_000
-"""The last loads before a moment stand for it when nothing newer was recorded for so long."""
+"""Loads stand for a moment that is so long after the end of their time."""
 AVERAGES_FROM_MS = COARSE_MS // 2
 """A heat map whose parts are as long is made of averages of a quarter of an hour, where there are
 some: they are a fifteenth of the records.
@@ -133,8 +133,8 @@ class ArchiveReader:
             )
 
     def moment(self, at_ms: int, kinds: Sequence[str]) -> ArchivedMoment:
-        """The loads of some kinds at a moment: averages over a time that it lies in, else the last
-        ones before.
+        """The loads of some kinds at a moment: the last averages that had ended by then; of a
+        broker that has none of the minutes before, those over a time that the moment lies in.
         """
         loads = []
         with self._opened() as db:
@@ -327,8 +327,7 @@ def _nearest(db: sqlite3.Connection, kind: str, at_ms: int) -> list[tuple[int, i
     ).fetchall()
     chosen: dict[int, tuple[int, int, int]] = {}
     for broker, ts, span in rows:
-        before = chosen.get(broker)
-        if ts <= at_ms or (ts - span < at_ms and (before is None or before[1] < at_ms)):
+        if ts <= at_ms or (ts - span < at_ms and broker not in chosen):
             chosen[broker] = (broker, ts, span)
     return sorted(chosen.values())
 
