@@ -56,7 +56,7 @@ def calibration_document(date: str, of_day: Calibration) -> dict[str, Any]:
     return {
         "calibration": date,
         "settings": of_day.used,
-        "happened": asdict(of_day.happened),
+        "happened": {**asdict(of_day.happened), "pause_s": None},  # loads do not tell it
         "replayed": asdict(of_day.replayed),
         "modelError": of_day.error,
         "off": of_day.off,

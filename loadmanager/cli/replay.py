@@ -250,12 +250,18 @@ def _exactly(
 def _row(
     text: str, days: Sequence[Measures], calibrations: Mapping[str, Calibration]
 ) -> list[str | float | None]:
-    figures = {name: _mean([asdict(day)[name] for day in days]) for name in asdict(days[0])}
+    shown_days = [_shown(text, day) for day in days]
+    figures = {name: _mean([day[name] for day in shown_days]) for name in shown_days[0]}
     del figures["broker_minutes"]
     shown = believed(figures, calibrations)
     moved = shown["moved_bytes"]
     shown["moved_bytes"] = moved / 1e6 if isinstance(moved, float | int) else moved
     return [text, *(round(each, 2) if isinstance(each, float) else each for each in shown.values())]
+
+
+def _shown(text: str, measures: Measures) -> dict[str, Any]:
+    """The figures of a day; loads do not tell how long clients waited on the day as it was."""
+    return asdict(measures) | ({"pause_s": None} if text == AS_IT_WAS else {})
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:
@@ -280,7 +286,7 @@ def _document(
         "days": [
             {
                 "day": day,
-                **asdict(measures),
+                **_shown(text, measures),
                 "spreadByMinute": [minute.spread for minute in minutes],
                 "maxToMeanByMinute": [ratio(minute.usage) for minute in minutes],
                 "movesByMinute": [minute.moves for minute in minutes],

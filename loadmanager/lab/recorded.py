@@ -26,7 +26,7 @@ from loadmanager.kit.units import DAY_MS, MINUTE_MS
 from loadmanager.lab import fitted
 from loadmanager.lab.days import CPU_OF_A_CORE, DayEvent, DayOfLoad, Kind
 from loadmanager.lab.fitted import DayTraffic, Fit
-from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure
+from loadmanager.lab.measures import FLAP_MINUTES, WARM_UP_MINUTES, Measures, Minute, measure
 
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
@@ -152,8 +152,9 @@ class _Samples:
 
     def moves(
         self, start: int, minutes: int, died: Collection[tuple[int, int]]
-    ) -> tuple[Array, Array]:
-        """Bundles that had another broker than a moment before, and their bytes/s: `[minute]`.
+    ) -> tuple[Array, Array, Array]:
+        """Bundles that had another broker than a moment before, those of them that had moved within
+        the hour, and the bytes/s of all: `[minute]`.
         `died`: numbers of brokers, and when they were gone; what others took over from them was no
         move.
         """
@@ -170,8 +171,13 @@ class _Samples:
             moved[1:] &= ~taken_over
         inside = moved & (minute >= start) & (minute < start + minutes)
         since = minute[inside] - start
+        at, again = np.flatnonzero(moved), np.zeros(len(bundle), np.bool_)
+        again[at[1:]] = (bundle[at[1:]] == bundle[at[:-1]]) & (
+            minute[at[1:]] - minute[at[:-1]] <= FLAP_MINUTES
+        )
         return (
             np.bincount(since, minlength=minutes).astype(np.float64),
+            np.bincount(since, again[inside], minutes).astype(np.float64),
             np.bincount(since, bytes_s[inside], minutes).astype(np.float64),
         )
 
@@ -374,7 +380,7 @@ class _Recorder:
             for event in events
             if event.kind is Kind.DIES
         ]
-        moves, moved = self._samples.moves(start, minutes, died)
+        moves, again, moved = self._samples.moves(start, minutes, died)
         carried = self._samples.carried(start, minutes)
         usages: list[dict[str, float]] = [{} for _ in range(minutes)]
         for name in names:
@@ -386,7 +392,7 @@ class _Recorder:
                 usage=np.array(list(usage.values())),
                 moves=int(moves[minute]),
                 moved_bytes_s=float(moved[minute]),
-                again=0,
+                again=int(again[minute]),
                 pause_s=0.0,
                 placed=0,
                 events=tuple(event for event in events if event.minute == minute),

@@ -127,6 +127,21 @@ def test_a_silent_broker_was_gone() -> None:
     assert set(late.owners) == set(DAY.brokers) - {name}
 
 
+def test_moves_again_are_those_that_happened() -> None:
+    """A bundle is elsewhere for ten minutes: two moves, and the second one is one again."""
+    bundle, other = DAY.bundles[0], DAY.brokers[1]
+    away = range((START + 10) * MINUTE_MS, (START + 20) * MINUTE_MS)
+    loads = [
+        replace(load, broker=other)
+        if isinstance(load, BundleLoad) and load.bundle == bundle and load.ts in away
+        else load
+        for load in samples()
+    ]
+    happened = record(loads).happened
+    assert sum(minute.moves for minute in happened) == 2
+    assert [minute.again for minute in happened if minute.moves] == [0, 1]
+
+
 def test_the_same_records_make_the_same_minutes() -> None:
     """Also in another order."""
     forth, back = record(samples()).day, record(reversed(list(samples()))).day
