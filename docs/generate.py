@@ -27,7 +27,7 @@ from loadmanager.broker import settings
 from loadmanager.broker.admin.server import AdminServer
 from loadmanager.engine.history import clients, cycles, findings, members, records
 from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
-from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
+from loadmanager.engine.ownership.states import TRANSITIONS, BundleState, LifeCause
 from loadmanager.engine.strategies import registry
 from loadmanager.kit.http import openapi
 from loadmanager.kit.http.openapi import COMMON, DAEMON
@@ -574,6 +574,24 @@ def _parameter(param: click.Parameter, context: click.Context) -> str:
 # History
 
 
+OF_FILES = """## Folders and files
+
+```text
+cluster=<cluster>/kind=<kind>/date=<YYYY-MM-DD>/<broker>-<start>-<sequence>.jsonl
+```
+
+The date is the UTC day of `ts`. In names of clusters and brokers, characters other than letters,
+digits, `.` and `-` become `_`. A file is a segment: `start` is when its writer began (milliseconds
+since the epoch), and `sequence` numbers all segments of that writer. A segment that is being
+written ends in `.jsonl.open`, a compressed one in `.jsonl.gz`."""
+OF_RESOURCES = """## ResourceUsage
+
+`{"usage": 62.5, "limit": 400.0}`: how much of a resource is used, and how much there is, in the
+same unit. A limit of 0 is not known.
+
+- `cpu`: percent of one core: four cores are 400
+- `memory`, `directMemory`: MiB
+- `bandwidthIn`, `bandwidthOut`: kbit/s (1,000 bits)"""
 OF_A_DAEMON = (
     "A daemon beside a Pulsar cluster (`loadmanager fleet`) writes all kinds but `throttle` and "
     "`topic_load`, which Pulsar's load reports do not have. `broker` is the broker of Pulsar in "
@@ -607,8 +625,22 @@ def history() -> str:
         "since the epoch), `broker` (who recorded it) and `v` (the version of the schema, now "
         f"{records.VERSION}). {' '.join(module[-1].split())}",
         wrapped(OF_A_DAEMON),
+        OF_FILES,
+        OF_RESOURCES,
+        _ownership_words(),
         *blocks,
     )
+
+
+def _ownership_words() -> str:
+    """What records of ownership say."""
+    parts = ["## States and causes of `ownership`", "`before` and `after` are states of a bundle:"]
+    states = attribute_docs(BundleState)
+    parts.append("\n".join(bullet(f"`{it.value}`: {states[it.name]}") for it in BundleState))
+    parts.append("`cause` is why a bundle takes a step:")
+    causes = attribute_docs(LifeCause)
+    parts.append("\n".join(bullet(f"`{it.value}`: {causes[it.name]}") for it in LifeCause))
+    return "\n\n".join(parts)
 
 
 def lines_of_decide() -> str:

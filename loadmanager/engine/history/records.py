@@ -172,7 +172,7 @@ class OwnershipStep(Record):
     reason: str
     """For people; programs read `cause` and `parent`."""
     cause: str | None = None
-    """`engine.ownership.states.LifeCause`; None in version 1."""
+    """One of the causes that `engine.ownership.states.LifeCause` lists; None in version 1."""
     parent: str | None = None
     """The bundle whose split began this life of the bundle; None in version 1."""
     destination: str | None = None
