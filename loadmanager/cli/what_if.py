@@ -13,7 +13,7 @@ import msgspec
 from loadmanager.broker import settings
 from loadmanager.cli.changes import change_options
 from loadmanager.cli.options import URL, Command, config, tell_left_out
-from loadmanager.cli.recorded import RecordedDay, recorded, tried_settings
+from loadmanager.cli.recorded import RecordedDay, reader, recorded, tried_settings
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.cli.what_if_page import PageSection, written
 from loadmanager.engine.load.price import PriceSettings
@@ -95,6 +95,8 @@ def command(
     price = price_in(base) if price is None else price
     tell_left_out()
     others = tried_settings(base, tried, history) if tried is not None else None
+    for date in dates:
+        reader().start_ms_of(date)
     wanted = wanted_change(with_fewest=fewest, **change)
     answers = {}
     for date, day in recorded(history, cluster, dates, base).items():

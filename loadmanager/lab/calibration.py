@@ -79,7 +79,8 @@ class Calibration:
         )
         if self.refused:
             names = " and ".join(name.replace("_", " ") for name in self.refused)
-            return f"{text}. Compare candidates with each other: {names} are not to be believed"
+            is_ = "is" if self.refused == ("spread",) else "are"
+            return f"{text}. Compare candidates with each other: {names} {is_} not to be believed"
         return text
 
 

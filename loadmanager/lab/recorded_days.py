@@ -40,7 +40,7 @@ def records(
                 continue
 
 
-def _start_ms(date: str) -> int:
+def start_ms_of(date: str) -> int:
     try:
         return layout.day_start_ms(date)
     except ValueError:
@@ -52,7 +52,7 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
     little of it.
     """
 
-    start_ms, listing = _start_ms(date), source.day(cluster, date)
+    start_ms, listing = start_ms_of(date), source.day(cluster, date)
 
     def loads() -> Iterator[BrokerLoad | BundleLoad]:
         for kind in (BrokerLoad, BundleLoad):
@@ -63,7 +63,7 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
     try:
         recording = record(loads(), seed, range(start_ms, start_ms + DAY_MS))
     except BadInputError as error:
-        raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
+        raise BadInputError(f"cluster {cluster} in {source.url}, {date}: {error}") from None
     cycles = in_order(source, listing, [Cycle])
     rules = rules_of((each for each in cycles if isinstance(each, Cycle)), recording.start_ms)
     return replace(recording, day=replace(recording.day, rules=rules))
@@ -118,7 +118,7 @@ def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[
     """The leaders' records of a day's cycles, in the order of `exact.when`. One record of each
     leader and kind is in memory. Raises `BadInputError`.
     """
-    _start_ms(date)
+    start_ms_of(date)
     return in_order(source, source.day(cluster, date), CYCLE_KINDS.values())
 
 

@@ -98,6 +98,12 @@ def test_a_lost_zone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no failure domain east on this day; there are none" in capsys.readouterr().err
 
 
+def test_a_day_that_does_not_exist(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That is what is wrong, whatever change was forgotten."""
+    assert cli.main(["what-if", str(root), "--date", "2026-11-33"]) == 2
+    assert "2026-11-33: a day such as 2026-11-20 is expected" in capsys.readouterr().err
+
+
 def test_the_fewest_and_what_they_cost(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Twice the traffic of one tenant: 120 % of a broker."""
     words = ["what-if", str(root), "--tenant", "t0=2", "--fewest", "--price", "0.5"]

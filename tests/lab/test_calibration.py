@@ -144,10 +144,12 @@ def test_what_is_far_off_is_said() -> None:
     near = Calibration(happened, happened, 0.02)
     assert (near.off, near.far_off) == (0, False)
     assert "not to be believed" not in near.text()
+    two = Calibration(happened, replace(happened, spread=99.0, moves=9 * happened.moves + 99), 0.02)
+    assert two.text().endswith(": spread and moves are not to be believed")
     far = Calibration(happened, replace(happened, spread=2 * happened.spread), 0.02)
     assert far.off == pytest.approx(-1)
     assert far.refused == ("spread",)
-    assert far.text().endswith("Compare candidates with each other: spread are not to be believed")
+    assert far.text().endswith("Compare candidates with each other: spread is not to be believed")
 
 
 def test_figures_that_are_far_off_are_told_as_multiples() -> None:
