@@ -8,7 +8,7 @@ from loadmanager.engine.history.tenures import Handover
 from loadmanager.nightly.day import Row
 
 
-class Orders:
+class RecordedOrders:
     """The leaders' own records of moves: by the life that each ended, and of leaders that were not
     told it, in order by bundle and brokers.
     """

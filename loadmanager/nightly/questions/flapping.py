@@ -12,7 +12,7 @@ from loadmanager.engine.moves.move import Author
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import TEXT, WHOLE, Columns, Day, Finding, Row, command, many
-from loadmanager.nightly.orders import Orders
+from loadmanager.nightly.orders import RecordedOrders
 
 NAME = "flapping"
 ABOUT = (
@@ -58,7 +58,7 @@ class _Choices:
     """Which returns the balancer chose."""
 
     def __init__(self, day: Day) -> None:
-        self._orders = Orders(day.facts.leader_moves)
+        self._orders = RecordedOrders(day.facts.leader_moves)
         self._emptied = _emptied(day)
 
     def authored(self, before: Tenure, after: Tenure) -> bool:

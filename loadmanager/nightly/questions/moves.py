@@ -33,7 +33,7 @@ from loadmanager.nightly.day import (
     step_of,
 )
 from loadmanager.nightly.facts import BUCKET_MS
-from loadmanager.nightly.orders import Orders
+from loadmanager.nightly.orders import RecordedOrders
 from loadmanager.nightly.trusted import trusted
 
 NAME = "moves"
@@ -89,7 +89,7 @@ OUTCOME_MAX = 300
 
 def table(day: Day) -> list[Row]:
     usages = _Usages(day)
-    orders = Orders(day.facts.leader_moves)
+    orders = RecordedOrders(day.facts.leader_moves)
     handovers = []
     for change in changes(day.owners):
         acquired = change.after.since_ms
