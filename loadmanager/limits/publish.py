@@ -55,7 +55,17 @@ class PublishLimiter(Limit):
 class Sender:
     """One producer on its connection."""
 
-    __slots__ = ("_tickets", "messages", "name", "size_bytes", "throttle", "times_held", "topic")
+    __slots__ = (
+        "_before_ns",
+        "_paused_before_ns",
+        "_tickets",
+        "messages",
+        "name",
+        "size_bytes",
+        "throttle",
+        "times_held",
+        "topic",
+    )
 
     def __init__(self, name: str, throttle: ConnectionThrottle, topic: str) -> None:
         self.name = name
@@ -67,6 +77,23 @@ class Sender:
         self.times_held = 0
         """How often a limit held it."""
         self._tickets: dict[Limit, Ticket] = {}
+        self._before_ns = dict(throttle.throttled_ns)
+        """For how long its connection had been held by each cause when it was attached; and how
+        long it had been paused.
+        """
+        self._paused_before_ns = throttle.paused_ns
+
+    def paused_for_ns(self, now_ns: int) -> int:
+        """For how long its connection was paused since it was attached."""
+        return self.throttle.paused_until(now_ns) - self._paused_before_ns
+
+    def held_ns(self, now_ns: int) -> dict[HoldCause, int]:
+        """For how long each cause held its connection since it was attached, also at once."""
+        held_ns = dict(self.throttle.throttled_ns)
+        for hold in self.throttle.holds(now_ns):
+            held_ns[hold.cause] = held_ns.get(hold.cause, 0) + hold.for_ns
+        since = ((cause, ns - self._before_ns.get(cause, 0)) for cause, ns in held_ns.items())
+        return {cause: ns for cause, ns in since if ns > 0}
 
     def charge(
         self, limits: tuple[PublishLimiter, ...], messages: int, size_bytes: int, now_ns: int

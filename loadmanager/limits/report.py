@@ -167,17 +167,15 @@ def _waiter(ticket: Ticket, now_ns: int) -> WaiterShown:
 
 
 def _producer(sender: Sender, waiting: Waiting, now_ns: int) -> dict[str, Any]:
-    """The holds of a producer, now and so far, and the reason in one sentence."""
-    throttle, holds = sender.throttle, sender.throttle.holds(now_ns)
-    held_s = {cause.value: ns / 1e9 for cause, ns in throttle.throttled_ns.items()}
-    for hold in holds:
-        held_s[hold.cause.value] = held_s.get(hold.cause.value, 0.0) + hold.for_ns / 1e9
+    """The holds of a producer, now and since it was attached, and the reason in one sentence."""
+    throttle = sender.throttle
+    held_ns = sender.held_ns(now_ns)
     return {
         "producer": sender.name,
         "paused": throttle.paused,
-        "why": _why(sender, waiting, holds),
-        "heldSeconds": sum(held_s.values()),
-        "heldSecondsByCause": held_s,
+        "why": _why(sender, waiting, throttle.holds(now_ns)),
+        "heldSeconds": sender.paused_for_ns(now_ns) / 1e9,
+        "heldSecondsByCause": {cause.value: ns / 1e9 for cause, ns in held_ns.items()},
         "pauses": throttle.throttled_times,
         "chargedMessages": sender.messages,
         "chargedBytes": sender.size_bytes,

@@ -212,6 +212,29 @@ def test_a_victim_of_its_connection_hears_whose_limit_holds_it() -> None:
     assert topic_report(broker, free, clock())["producers"][0]["why"].startswith("no limit of this")
 
 
+def test_a_producer_that_came_later_was_not_held_before() -> None:
+    """It is told for how long its connection is held since it was attached, once where several
+    causes hold it at once.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    slow, free = (broker.topic(TopicName.parse(f"{TOPIC}-{name}"), clock()) for name in "ab")
+    broker.set_topic_policies(slow.name, policy(10), clock())
+    client = Sharing(clock, broker, [slow])
+    client.go_on()
+    run_until(broker, clock, START + 20 * SECOND)
+    free.sender("late", client.throttle)
+    began_ns, before_ns = clock(), client.throttle.paused_until(clock())
+    (early,) = topic_report(broker, slow, clock())["producers"]
+    assert early["heldSeconds"] == before_ns / SECOND > 5
+    client.throttle.hold(HoldCause.OUTBOUND_BUFFER, clock())
+    clock.now_ns += 2 * SECOND
+    client.throttle.release(HoldCause.OUTBOUND_BUFFER, clock())
+    (late,) = topic_report(broker, free, clock())["producers"]
+    assert 2 <= late["heldSeconds"] <= (clock() - began_ns) / SECOND + 0.2
+    assert late["heldSecondsByCause"]["outbound buffer of the connection"] == 2
+
+
 def test_a_topic_that_was_idle_grants_no_more_after_a_pause() -> None:
     """Only what was discarded during the pauses of others is granted."""
     clock = DrivenClock()

@@ -211,7 +211,8 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
             raise OperationalError(f"{error}; {text}") from None
         raise
     lines = [
-        f"{producer['producer']}: {producer['why']} (held {producer['heldSeconds']:.1f} s so far)"
+        f"{producer['producer']}: {producer['why']} (its connection was held for "
+        f"{producer['heldSeconds']:.1f} s since it was attached here)"
         for producer in report["producers"]
     ]
     lines += [
