@@ -29,7 +29,7 @@ class Health:
         lease, now_s = self.base.store.lease, self.base.clock.monotonic_s()
         if lease.held(now_s):
             return ""
-        took = f", for {now_s - lease.proven_until_s:.0f} s now" if lease.proven_until_s else ""
+        took = f", for {now_s - lease.answered_s:.0f} s now" if lease.answered_s else ""
         return f": {UNPROVEN}{took}"
 
     async def check(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -524,6 +525,11 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
         first, goes_on, *lines = out.splitlines()
         assert (status, len(lines)) == (1, 3)
         assert "the metadata store (ZooKeeper) does not answer it, for " in first
+        lease = served.brokers[0].store.lease  # told from the last answer, not the lease's end
+        least_s = time.monotonic() - lease.answered_s
+        _, again, _ = await shell.run("status")
+        told_s = float(again.partition("does not answer it, for ")[2].partition(" s now")[0])
+        assert least_s - 0.5 <= told_s <= time.monotonic() - lease.answered_s + 0.5
         assert goes_on.startswith("stored topics that are open go on")
         assert {line.partition(": ")[0] for line in lines[:2]} == {
             served.broker_id(0),

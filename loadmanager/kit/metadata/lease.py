@@ -23,6 +23,9 @@ class Lease:
     proven_until_s: float = 0.0
     """The end of the last proof, even if it was revoked: nothing was served after it."""
 
+    answered_s: float = 0.0
+    """When the store gave its last answer to a heartbeat; 0: it gave none."""
+
     def held(self, now_s: float) -> bool:
         """True if the session is proven at `now_s`."""
         return now_s < self.valid_until_s
@@ -31,6 +34,7 @@ class Lease:
         """Extend the lease: the server answered a request that was sent at `sent_at_s`."""
         self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)
         self.proven_until_s = max(self.proven_until_s, self.valid_until_s)
+        self.answered_s = max(self.answered_s, sent_at_s)
 
     def revoke(self) -> None:
         """End the lease at once, because the session is lost or unknown."""

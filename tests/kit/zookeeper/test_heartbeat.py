@@ -54,6 +54,7 @@ async def test_the_lease_counts_from_the_sending_of_a_heartbeat(
             block_until(lambda: store.lease.proven_until_s > proven_s)
             proves_s = store.session_timeout_s * LEASE_FRACTION
             assert store.lease.proven_until_s - proves_s <= spy.heartbeats_s[-1]
+            assert store.lease.answered_s > spy.heartbeats_s[-1] + 0.5
 
 
 async def test_heartbeats_are_transactions(zookeeper_server: JavaZooKeeper) -> None:
