@@ -244,7 +244,8 @@ class LoadManager:
         else:
             moves = carry_out(snapshot, plan)
         self.not_moved += len(plan.unloads) - len(moves)
-        self._planned(plan, self._remember_cycle(plan, snapshot, moves))
+        decided = self._paused(plan) if carry_out is None else plan
+        self._planned(decided, self._remember_cycle(decided, snapshot, moves))
         if self.records.log is not None:
             self.records.log.cycle(
                 self.cycles,
@@ -255,6 +256,13 @@ class LoadManager:
                 plan=plan,
                 draws=draws.values,
             )
+
+    def _paused(self, plan: Plan) -> Plan:
+        """A plan of moves that says so if they wait, because an operator paused them."""
+        if not plan.unloads or self.cluster.wishes.pause() is None:
+            return plan
+        skip = Skip("cluster", "Paused", "what is decided waits until moves go on")
+        return dataclasses.replace(plan, skipped=(skip, *plan.skipped))
 
     def _look_at_usage(self, reported: ClusterSnapshot, settings: StrategySettings) -> None:
         """Take up the reports of a cycle in the model, and record the sensors that it doubts."""

@@ -14,7 +14,7 @@ from loadmanager.cli.admin.sentences import because, clients, lines_of, so_far_t
 from loadmanager.cli.admin.under_way import slow_moves
 from loadmanager.engine.history.records import move_record, recorded_move
 from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
-from loadmanager.engine.strategies.plan_document import UnloadShown
+from loadmanager.engine.strategies.plan_document import SkipShown, UnloadShown
 from loadmanager.leader.documents.decisions import DecisionShown, of_move
 from loadmanager.leader.documents.members import AbsentBroker
 
@@ -52,6 +52,18 @@ def test_a_move_that_evens_out_is_told_in_percent() -> None:
     assert because("Drained", {**EVENED, "cordonNote": "new disk"}).endswith("; new disk")
     assert because("Drained", {"cordonNote": "new disk"}) == "Drained: cordon note new disk"
     assert "5.0 times what it costs clients, who wait 0.31 s each (sensors" in measured
+
+
+def test_moves_that_wait_for_a_pause() -> None:
+    """The headline of a cycle says so, and its details why."""
+    skip = SkipShown(what="cluster", code="Paused", reason="Paused: what is decided waits")
+    decision = DecisionShown(
+        id="3-1", ts=0, kind="shed", epoch=3, cycle=1, strategy="S",
+        unloads=[UnloadShown(**MOVE)], unloads_count=1, skipped=[skip],
+    )  # fmt: skip
+    head, *_, last = lines_of(decision)
+    assert head.endswith("S moves 1 bundle once moves are no longer paused")
+    assert "Paused: what is decided waits" in last
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,30 @@ async def test_what_a_cycle_wanted_is_looked_at_again_by_the_next_one() -> None:
         assert "plans again" in old.outcome.text
 
 
+async def test_a_cycle_says_that_its_moves_wait_for_a_pause() -> None:
+    """As long as it lasts; one that moves nothing says nothing of it."""
+    async with led_fleet(2, strategies=UNIFORM) as led:
+        for bundle in (A, B):
+            await led.fleet.brokers[0].acquire(bundle)
+        await led.operations.pause(6_000)
+        await led.shed()
+        assert "Paused" not in [skip.code for skip in led.observed[-1].skipped]
+        loads = {
+            A: NamespaceBundleStats(msg_rate_in=1000),
+            B: NamespaceBundleStats(msg_rate_in=9000),
+        }
+        await led.report(0, loads)
+        await led.shed()
+        plan = led.observed[-1]
+        assert plan.unloads
+        assert ("cluster", "Paused") in [(skip.what, skip.code) for skip in plan.skipped]
+        assert led.fleet.owners(A) == led.fleet.owners(B) == ["b0:8080"]
+        await led.operations.pause(None)
+        await led.shed()
+        assert led.observed[-1].unloads
+        assert "Paused" not in [skip.code for skip in led.observed[-1].skipped]
+
+
 async def test_a_bundle_of_a_broker_of_the_other_load_manager_has_an_owner() -> None:
     """A modular leader does not say that nobody owns it, as long as its owner's session lives."""
     record = StateRecord(state=UnitState.OWNED, dst_broker="b1:8080", owner_session=77)

@@ -127,9 +127,11 @@ function shed(decision: Decision, name: Name): Sentence {
   if (unloads.length || total) {
     const others =
       total === undefined ? ", perhaps others, too" : total === unloads.length ? "" : `, ${unloads.length || "none"} of them here`;
+    const paused = skipped.some(({ what, code }) => what === "cluster" && code === "Paused");
+    const waits = paused ? " once moves are no longer paused" : "";
     return {
       mark: "move",
-      head: `${strategy} moves ${plural(total ?? unloads.length, "bundle")}${others}`,
+      head: `${strategy} moves ${plural(total ?? unloads.length, "bundle")}${others}${waits}`,
       details: unloads.map(
         (unload) =>
           `${unloadText(unload, name)}: ${[unload.reason, evened(unload.why) || numbers(unload.why)].filter(Boolean).join(": ")}`,

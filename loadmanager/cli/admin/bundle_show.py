@@ -16,7 +16,13 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.moves import MOVES, pins_at
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_owners import PastBundle, bundle_at
-from loadmanager.cli.admin.sentences import ordered, paused_text, so_far_text, unload_text
+from loadmanager.cli.admin.sentences import (
+    once_resumed,
+    ordered,
+    paused_text,
+    so_far_text,
+    unload_text,
+)
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.names import TopicName
@@ -117,7 +123,7 @@ def _verdict(bundle: str, owner: str | None, decision: DecisionShown) -> str:
     head = f"last cycle ({clock(decision.ts)}{shown_id})"
     unloads = [] if decision.unloads is UNSET else decision.unloads
     if leaving := [each for each in unloads if each.bundle == bundle]:
-        return f"{head} moves it: {unload_text(leaving[-1])}"
+        return f"{head} moves it{once_resumed(decision)}: {unload_text(leaving[-1])}"
     reasons = {} if decision.skipped is UNSET else {it.what: it.reason for it in decision.skipped}
     if bundle in reasons:
         return f"{head} leaves it: {reasons[bundle]}"

@@ -164,7 +164,8 @@ def _shed(decision: DecisionShown) -> tuple[str, list[str]]:
     count = decision.unloads_count
     if unloads or count:
         moves = f"{strategy} moves {count_of(count or len(unloads), 'bundle')}"
-        return moves + _others(unloads, count), [*map(unload_text, unloads), *_skips(decision)]
+        moves += _others(unloads, count) + once_resumed(decision)
+        return moves, [*map(unload_text, unloads), *_skips(decision)]
     details = _skips(decision)
     if decision.inputs is not UNSET and decision.inputs.average_usage is not None:
         average = f"average load {decision.inputs.average_usage:.0%}"
@@ -172,6 +173,13 @@ def _shed(decision: DecisionShown) -> tuple[str, list[str]]:
     if count is UNSET:
         return f"{strategy} decided", details
     return f"{strategy} moved nothing{_times(decision)}", details
+
+
+def once_resumed(decision: DecisionShown) -> str:
+    """That what a cycle moves waits, because moves were paused; empty if they were not."""
+    skipped = [] if decision.skipped is UNSET else decision.skipped
+    paused = any((it.what, it.code) == ("cluster", "Paused") for it in skipped)
+    return " once moves are no longer paused" if paused else ""
 
 
 def _others(shown: Sequence[UnloadShown], count: int | UnsetType) -> str:
