@@ -41,6 +41,17 @@ def held_by_others(throttling: BrokerThrottling, topic: str, now_ns: int) -> lis
     return connections[:CONNECTIONS_MAX]
 
 
+def held_consumers(throttling: BrokerThrottling, topic: str, now_ns: int) -> dict[str, list[str]]:
+    """Subscription of a topic → the connections of its consumers that limits hold: neither what
+    these acknowledge nor how many messages they want is read meanwhile.
+    """
+    clients: dict[str, list[str]] = {}
+    for throttle in _tickets_of(throttling, now_ns):
+        for name in sorted(throttle.owner.subscriptions(topic)):
+            clients.setdefault(name, []).append(throttle.owner.peer)
+    return {name: sorted(peers)[:NAMES_MAX] for name, peers in clients.items()}
+
+
 def _tickets_of(
     throttling: BrokerThrottling, now_ns: int
 ) -> dict[ConnectionThrottle, list[Ticket]]:

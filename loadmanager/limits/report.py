@@ -11,7 +11,7 @@ from msgspec import structs
 from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
 from loadmanager.limits.held_connection import HeldConnection
-from loadmanager.limits.held_connections import held_by_others, held_connections
+from loadmanager.limits.held_connections import held_by_others, held_connections, held_consumers
 from loadmanager.limits.limit import Limit, Ticket
 from loadmanager.limits.publish import CAUSES, Sender
 from loadmanager.limits.stats import WINDOW_NS, LimitSnapshot
@@ -96,6 +96,7 @@ def topic_report(
     waiting = {limit: (limit.snapshot(now_ns), limit.places()) for limit in topic.all_limits()}
     producers = [_producer(sender, waiting, now_ns) for sender in topic.senders]
     producers.sort(key=lambda producer: (-producer["heldSeconds"], producer["producer"]))
+    clients = held_consumers(throttling, str(topic.name), now_ns)
     return {
         "topic": str(topic.name),
         "resourceGroup": topic.group_name,
@@ -104,6 +105,7 @@ def topic_report(
         "subscriptions": {
             name: {
                 "held": gate.blocked,
+                "heldConnections": clients.get(name, []),
                 "throttledTimes": {
                     f"{level.value} {what}": times
                     for (level, what), times in sorted(gate.throttled_by.items())

@@ -110,6 +110,10 @@ class Readable(Resumable, Protocol):
         """Those of its producers and consumers."""
         ...
 
+    def subscriptions(self, topic: str) -> Collection[str]:
+        """Those of a topic that its consumers are attached to."""
+        ...
+
 
 class ConnectionThrottle:
     """Keeps what holds one connection; `owner` is handed out (`Ready`) when its last hold ended.

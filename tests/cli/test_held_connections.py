@@ -42,6 +42,9 @@ async def test_a_connection_that_is_held_for_another_topic(
         _, out, _ = await shell.run("limits", "why", str(beside))
         assert "connection 127.0.0.1:" in out
         assert f"by {limited} publish: its clients there wait as well" in out
+        (line,) = [it for it in out.splitlines() if it.startswith("subscription ")]
+        assert "no limit of its own holds it now, but limits hold the connection 127.0.0.1:" in line
+        assert line.endswith("what they acknowledge and ask for is not read meanwhile")
         _, out, _ = await shell.run("find", "127.0.0.1", "--json")
         consumer = next(it for it in json.loads(out)["clients"] if it["kind"] == "consumer")
         assert (consumer["heldBy"], consumer["heldFor"]) == (["topic publish rate"], [str(limited)])

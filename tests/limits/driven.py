@@ -59,9 +59,14 @@ class Client:
         self.sent: list[tuple[int, int, int]] = []
         self.beside: set[str] = set()
         """Other topics of its connection."""
+        self.reads: dict[str, set[str]] = {}
+        """Topic → the subscriptions of its connection's consumers."""
 
     def topics(self) -> set[str]:
         return {str(self.topic.name), *self.beside}
+
+    def subscriptions(self, topic: str) -> set[str]:
+        return self.reads.get(topic, set())
 
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
@@ -98,6 +103,9 @@ class Sharing:
 
     def topics(self) -> set[str]:
         return {str(topic.name) for topic in self.topics_of}
+
+    def subscriptions(self, _topic: str) -> set[str]:
+        return set()
 
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""

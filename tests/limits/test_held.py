@@ -6,6 +6,7 @@ from limits.driven import MS, SECOND, TOPIC, Client, DrivenClock, a_broker, run_
 
 from loadmanager.kit.names import TopicName
 from loadmanager.limits.held_connection import may_wait_text
+from loadmanager.limits.held_connections import held_consumers
 from loadmanager.limits.policies import ResourceGroup
 from loadmanager.limits.report import held_report, topic_report
 from loadmanager.limits.schedule import RECENT_MAX
@@ -99,6 +100,7 @@ def test_a_connection_that_is_held_again_and_again() -> None:
     third = broker.topic(TopicName.parse("persistent://public/default/third"), clock())
     client = Client(clock, broker, topic, 1, 10)
     client.beside = {str(OTHER)}
+    client.reads = {str(TOPIC): {"own"}, str(OTHER): {"beside"}}
     began_ns = clock()
     client.go_on()
     run_until(broker, clock, clock() + 60 * SECOND)
@@ -111,6 +113,8 @@ def test_a_connection_that_is_held_again_and_again() -> None:
     assert (held.others, held.others_total) == ([str(OTHER)], 1)
     assert 59_000 < held.held_ago_ms <= (clock() - began_ns) / MS
     assert topic_report(broker, topic, clock())["heldForOthers"] == []
+    for name, subscription in ((TOPIC, "own"), (OTHER, "beside")):
+        assert held_consumers(broker, str(name), clock()) == {subscription: [client.peer]}
     for beside, uses in ((other, True), (third, False)):
         (connection,) = topic_report(broker, beside, clock())["heldForOthers"]
         assert connection.uses_topic == uses
@@ -119,6 +123,7 @@ def test_a_connection_that_is_held_again_and_again() -> None:
     client.left = 0
     run_until(broker, clock, clock() + 11 * SECOND)
     assert held_report(broker, clock(), 5).connections == []
+    assert held_consumers(broker, str(TOPIC), clock()) == {}
     assert topic_report(broker, other, clock())["heldForOthers"] == []
     client.left = None
     client.go_on()

@@ -39,6 +39,9 @@ class Link:
     def topics(self) -> set[str]:
         return set()
 
+    def subscriptions(self, _topic: str) -> set[str]:
+        return set()
+
     def stop_reading(self) -> None:
         raise AssertionError("no publish buffer is limited here")
 

@@ -20,6 +20,9 @@ class Connection:
     def topics(self) -> set[str]:
         return set()
 
+    def subscriptions(self, _topic: str) -> set[str]:
+        return set()
+
     def stop_reading(self) -> None:
         raise AssertionError("throttling calls nobody")
 

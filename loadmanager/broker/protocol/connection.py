@@ -11,10 +11,16 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, cast
 
 from loadmanager.broker.protocol.answers import Answers
-from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer, topics_of
+from loadmanager.broker.protocol.hosted import (
+    AttachedConsumer,
+    AttachedProducer,
+    subscriptions_of,
+    topics_of,
+)
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.protocol.turns import Party
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -97,6 +103,8 @@ class Connection(Answers, asyncio.Protocol):
         """Receipts that wait for the storage."""
         self.topics = lambda: topics_of(self)
         """The topics of its producers and consumers."""
+        self.subscriptions = partial(subscriptions_of, self)
+        """Those of a topic that its consumers are attached to."""
         self.throttle = server.throttling.connection(self)
         self._unread_since_ns = 0
         self._reading = True

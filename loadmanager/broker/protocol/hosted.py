@@ -480,6 +480,12 @@ def topics_of(client: Client) -> set[str]:
     return producers | {str(consumer.hosted.name) for consumer in client.consumers.values()}
 
 
+def subscriptions_of(client: Client, topic: str) -> set[str]:
+    """The subscriptions of a topic that its consumers are attached to."""
+    consumers = client.consumers.values()
+    return {it.subscription.name for it in consumers if str(it.hosted.name) == topic}
+
+
 def tell_where(
     command: pb.CommandCloseProducer | pb.CommandCloseConsumer,
     client: Client,

@@ -232,6 +232,13 @@ def _hold_text(state: HeldSubscription) -> str:
         for limit, times in state["throttledTimes"].items()
     )
     now = "held now" if state["held"] else "not held now"
+    if clients := state.get("heldConnections", []):
+        more = f" and {len(clients) - 1} more" if len(clients) > 1 else ""
+        own = "held now, and" if state["held"] else "no limit of its own holds it now, but"
+        now = (
+            f"{own} limits hold the connection {clients[0]}{more} of its consumers: what they "
+            "acknowledge and ask for is not read meanwhile"
+        )
     return f"{now}; was held so far {times}" if times else now
 
 

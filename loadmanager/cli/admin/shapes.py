@@ -138,6 +138,7 @@ class HeldSubscription(TypedDict):
 
     held: bool
     throttledTimes: dict[str, int]
+    heldConnections: NotRequired[list[str]]
 
 
 class ThrottlingOfTopic(TypedDict):
