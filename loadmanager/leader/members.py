@@ -208,8 +208,8 @@ class TermMembers:
         was frozen takes up late what happened meanwhile, its own end, say.
         """
         broker = departure.broker
-        if broker == self.store.leader or self.brokers.sessions.get(broker) == departure.session:
-            return False  # it is there in that session
+        if broker == self.store.leader and self.brokers.sessions.get(broker) == departure.session:
+            return False  # it leads in that session
         entry = self._book.get(broker)
         if entry is None:
             return True

@@ -242,7 +242,7 @@ async def test_of_a_load_that_is_not_the_present_one(
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         used = fmean(await eventually(lambda: _reports(shell), lambda all_: len(all_) == 2))
-        then = SystemClock().now_ms() + MINUTE - 1_000  # stands for now, whatever brokers record
+        then = SystemClock().now_ms()
         for index in range(2):
             loads = _loads(served.broker_id(index), then, index, usage=used / 100 + 0.25)
             await written(served, index, *loads)

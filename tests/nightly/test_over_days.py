@@ -143,7 +143,7 @@ def test_a_leader_that_stopped_in_order_is_not_counted(
         {"epoch": number, "broker": f"b{number}", "ts": START_MS + ts, "last_ts": START_MS + ts}
         for number, ts in enumerate((0, 600_000, 1_200_000, 1_800_000))
     ]
-    facts: Any = SimpleNamespace(terms=terms, brokers=[])
+    facts: Any = SimpleNamespace(terms=terms, brokers=[], members=[])
     day = Day("c", TODAY, facts, StrategySettings())
     day.corrections = {}
     day.answers["outages"] = [

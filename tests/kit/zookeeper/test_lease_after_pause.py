@@ -19,6 +19,7 @@ class Server:
 
     granted_timeout_s = TIMEOUT_S
     last_warning = SimpleNamespace(text="")
+    refused = False
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[Any], None]] = []
