@@ -45,6 +45,19 @@ async def assign(by: Broker, to: Broker, bundle: str = BUNDLE) -> bool:
     return await by.records.assign(bundle, to.address.broker_id, boundaries.version)
 
 
+async def test_who_waits_for_a_record_notices_that_a_session_ends() -> None:
+    """A lookup waits while a live broker opens the bundle; its end changes no record."""
+    async with a_fleet(1, extensible=EVERYBODY) as fleet:
+        lives = True
+        cache = fleet.brokers[0].cache
+        waiting = asyncio.create_task(cache.until(BUNDLE, lambda _now: not lives, 60))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        lives = False
+        assert await asyncio.wait_for(waiting, 30)
+        assert not await cache.until(BUNDLE, lambda _now: False, 0.1)
+
+
 async def test_one_of_many_becomes_the_owner() -> None:
     """All others get its address, and their caches follow."""
     async with a_fleet(3, extensible=EVERYBODY) as fleet:

@@ -6,6 +6,7 @@ Changes are read in batches, each record once however often it changed meanwhile
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -37,6 +38,8 @@ from loadmanager.kit.metadata.store import (
 from loadmanager.kit.tasks import retrying
 
 READ_AT_ONCE = 1_000
+LOOKED_AGAIN_S = 1.0
+"""How often a condition is looked at that waits for a record, at least."""
 ORDERS = (UnitState.ASSIGNING, UnitState.RELEASING)
 
 
@@ -270,11 +273,15 @@ class StateCache:
     async def until(
         self, bundle: str, condition: Callable[[StateRecord | None], bool], timeout_s: float
     ) -> bool:
-        """Wait until a record fulfils a condition; False: not in time."""
+        """Wait until a record fulfils a condition; False: not in time. A condition may also become
+        true without a change of the record: its owner's session ends, say.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition(self.record(bundle)):
-                    await self.changed(bundle)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOKED_AGAIN_S):
+                            await self.changed(bundle)
         except TimeoutError:
             return False
         return True
