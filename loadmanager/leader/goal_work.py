@@ -364,6 +364,7 @@ class GoalWork:
         moved = order.state == "ended" and order.progress.moved and not order.under_way
         if not (in_time and moved) or order.afterwards or order.id in self.looked_after:
             return
+        self.looked_after &= self.planning.moves.cluster.wishes.goals.keys()
         self.looked_after.add(order.id)
         with contextlib.suppress(NotFoundError):  # the broker that was filled is gone
             made = await self.planning.plan(order.goal, replace(NO_LIMITS, moves=0))

@@ -326,17 +326,19 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
         assert listed == topics[:1]
 
 
+def topic_of_bundle() -> str:
+    """One that is in `BUNDLE`."""
+    topics = (f"persistent://acme/orders/{number}" for number in range(100))
+    return next(topic for topic in topics if topic_hash(topic) < 0x40000000)
+
+
 async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To the second, though loads are averages of minutes: between a loss and the next owner there
     is none. Who led is known, too.
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then = now - 60 * MINUTE
-    topic = next(
-        f"persistent://acme/orders/{number}"
-        for number in range(100)
-        if topic_hash(f"persistent://acme/orders/{number}") < 0x40000000
-    )
+    topic = topic_of_bundle()
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         lost, other = served.broker_id(0), served.broker_id(1)
@@ -404,11 +406,7 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then = now - 60 * MINUTE
-    topic = next(
-        f"persistent://acme/orders/{number}"
-        for number in range(100)
-        if topic_hash(f"persistent://acme/orders/{number}") < 0x40000000
-    )
+    topic = topic_of_bundle()
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         first, second = served.broker_id(0), served.broker_id(1)

@@ -342,7 +342,7 @@ class AdminClient:
         failure.
         """
         data = None if body is None else json.dumps(body).encode()
-        return self._followed(method, path, data, {}, _whole)
+        return self._agreed(lambda: self._followed(method, path, data, {}, _whole))
 
     def listen(self, path: str, after: str, take: Callable[[Iterable[bytes]], T]) -> T:
         """Pass the lines of a stream to `take` as they come, and return its result; `after`: the id
@@ -353,7 +353,21 @@ class AdminClient:
         def lines(answer: HTTPResponse) -> T:
             return take(iter(lambda: answer.readline(LINE_BYTES_MAX), b""))
 
-        return self._followed("GET", path, None, headers, lines)
+        return self._agreed(lambda: self._followed("GET", path, None, headers, lines))
+
+    def _agreed(self, ask: Callable[[], T]) -> T:
+        """Ask again, for `AGREE_S` at most, while brokers send each other the request, because they
+        do not agree yet on the owner or the leader.
+        """
+        until_s = time.monotonic() + min(AGREE_S, self._timeout_s)
+        while True:
+            try:
+                return ask()
+            except (AnsweredError, _LoopError) as error:
+                loops = isinstance(error, _LoopError) or error.undecided
+                if not loops or time.monotonic() >= until_s:
+                    raise
+                time.sleep(AGAIN_S)
 
     def _followed(
         self,
@@ -363,27 +377,7 @@ class AdminClient:
         headers: Mapping[str, str],
         take: Callable[[Any], T],
     ) -> T:
-        """Follow redirects. While brokers send each other the request, because they do not agree
-        yet on the owner or the leader, it is sent again, for `AGREE_S` at most.
-        """
-        until_s = time.monotonic() + min(AGREE_S, self._timeout_s)
-        while True:
-            try:
-                return self._followed_once(method, path, data, headers, take)
-            except (AnsweredError, _LoopError) as error:
-                loops = isinstance(error, _LoopError) or error.undecided
-                if not loops or time.monotonic() >= until_s:
-                    raise
-                time.sleep(AGAIN_S)
-
-    def _followed_once(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        headers: Mapping[str, str],
-        take: Callable[[Any], T],
-    ) -> T:
+        """Ask, and follow redirects."""
         url = f"{self.url}{path}"
         named = self._to_broker(self._to) if self._to else {}
         more: Mapping[str, str] = {**headers, **named, FOLLOW: "true"}
