@@ -11,7 +11,7 @@ import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import MINUTE, in_folder, written
 from cli.test_admin_command import Shell
-from clusters.running import eventually
+from clusters.running import eventually, until
 
 from bench import _history as history
 from loadmanager import cli
@@ -263,13 +263,19 @@ async def _reports(shell: Shell) -> list[float]:
 async def test_of_a_cluster_that_served_nothing_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says so."""
+    """It says so, and nevertheless where the bundles of a lost broker would go."""
     then = SystemClock().now_ms() - 120 * MINUTE
     async with serving(values=in_folder(tmp_path)) as served:
         await written(served, 0, _loads(served.broker_id(0), then, 0)[0])
         words = ("what-if", "--add", "1", "--until", clock(then).replace(" ", "T"))
         status, _, error = await Shell(served, capsys).run(*words)
         assert (status, "no bundle was served yet" in error) == (1, True)
+        await served.own("acme/orders/0x00000000_0x40000000", at=1)
+        words = ("what-if", "--without", served.broker_id(1))
+        reports = served.brokers[0].use.brokers.reports
+        await until(lambda: served.broker_id(1) in reports)
+        status, _, error = await Shell(served, capsys).run(*words)
+        assert (status, f"of {served.broker_id(1)} now: " in error) == (1, True)
 
 
 def _loads(broker: str, ts: int, number: int, usage: float = 0.4) -> list[BrokerLoad | BundleLoad]:

@@ -132,13 +132,19 @@ def what_if(
     begin_ms = end_ms - HOUR_MS if since is None else since
     if begin_ms >= end_ms:
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
-    lately = recorded_lately(admin, begin_ms, end_ms)
-    price = price_in(lately.settings) if price is None else price
     cluster = _cluster_now(admin) if until is None else None
     reported = _reported(cluster)
-    answer = WhatIfAnswer(
-        lately.day, wanted, with_fewest=fewest, present=lately.present, reported=reported
-    )
+    try:
+        lately = recorded_lately(admin, begin_ms, end_ms)
+        answer = WhatIfAnswer(
+            lately.day, wanted, with_fewest=fewest, present=lately.present, reported=reported
+        )
+    except LoadManagerError as error:
+        if until is not None or not wanted.without:
+            raise
+        losses, texts = _losses(admin, wanted.without)  # where bundles go needs no recorded load
+        raise type(error)("\n".join([str(error), *(texts if losses else ())])) from None
+    price = price_in(lately.settings) if price is None else price
     legend = LEGEND.splitlines() + ([] if lately.present else MOVES.splitlines())
     lines = _headroom(cluster, change["times"])
     lines += [NOT_REPORTED] if until is None and reported is None else []
