@@ -34,12 +34,17 @@ async def served() -> AsyncIterator[Served]:
 class Client:
     """A connection or subscription that only waits."""
 
+    peer = "127.0.0.1:50000"
+
     def go_on(self) -> None: ...
+
+    def stop_reading(self) -> None: ...
 
     def topics(self) -> set[str]:
         return set()
 
-    def stop_reading(self) -> None: ...
+    def subscriptions(self, topic: str) -> set[str]:
+        return set()
 
 
 async def on_all(served: Served, condition: Callable[[Running], bool]) -> None:
