@@ -281,19 +281,34 @@ def test_approve(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     load.goes_on()
 
 
+def promised(
+    daemon: Daemon, wanted: dict[str, Any], holds: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """The order for a goal, once the daemon knows enough to promise this; the bundles that were
+    gathered have no traffic at first.
+    """
+    order: dict[str, Any] = {}
+    for _ in until(SLOW_S):
+        order = daemon.ask("POST", "goals", wanted) or {}
+        if "id" not in order:
+            continue
+        if order.get("promise") and holds(order["promise"]):
+            return order
+        daemon.ask("POST", f"goals/{order['id']}/stop")
+    raise AssertionError(f"{order}\n{daemon.log.read_text()[-3000:]}")
+
+
 def test_a_goal(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     """Planned, approved and carried out within its limits; afterwards the order says what came."""
     real, load = cluster
     gather(real, SLOW_S)
     with Daemon(real, tmp_path, "approve", BY_TRAFFIC) as daemon:
-        daemon.until("a plan", "advice", lambda told: told["planId"])
         wanted = {
             "goal": {"kind": "emptied", "broker": real.broker(0)},
             "limits": {"moves": 4, "stay": ["pulsar"]},
         }
-        order = daemon.ask("POST", "goals", wanted)
-        assert order.get("state") == "proposed", order
-        assert order["promise"]["curve"][-1]["moves"] == 4
+        order = promised(daemon, wanted, lambda promise: promise["curve"][-1]["moves"] == 4)
+        assert order["state"] == "proposed", order
         before = real.owners()
         assert set(before.values()) == {real.broker(0)}
         assert daemon.ask("POST", f"goals/{order['id']}/approve")["state"] == "approved"
@@ -488,21 +503,13 @@ def test_a_goal_while_a_broker_dies(cluster: tuple[RealPulsar, Load], tmp_path: 
         Daemon(real, tmp_path, "approve", *NOTHING_MEASURED) as daemon,
     ):
         gather(real, SLOW_S)
-        daemon.until("a plan", "advice", lambda told: told["planId"])
         until_ms = round(time.time() * 1000) + 8 * 3_600_000
         wanted = {
             "goal": {"kind": "even", "withinPoints": 5},
             "limits": {"moves": 40, "untilMs": until_ms, "stay": ["acme"]},
         }
-        for _ in until(SLOW_S):  # the bundles that were gathered have no traffic at first
-            order = daemon.ask("POST", "goals", wanted)
-            if "id" not in order:  # what it needs to know is not known yet
-                continue
-            path = f"goals/{order['id']}"
-            if (order.get("promise") or {}).get("reached"):
-                break
-            daemon.ask("POST", f"{path}/stop")
-        assert (order.get("promise") or {}).get("reached"), order
+        order = promised(daemon, wanted, lambda promise: promise["reached"])
+        path = f"goals/{order['id']}"
         answer = daemon.ask("POST", f"{path}/approve")
         assert answer.get("state") == "approved", answer
         daemon.until("a bundle has moved", path, lambda told: told["progress"]["arrived"])
