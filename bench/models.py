@@ -20,11 +20,11 @@ import numpy as np
 
 from bench._other_world import KINDS, MINUTE_MS, LivedDay, OtherWorld
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad
-from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.learned import NOTHING_LEARNED
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
+from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.usage_line import usage_line
-from loadmanager.engine.load.usage_model import NOTHING_LEARNED
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab.measures import WARM_UP_MINUTES
 from loadmanager.lab.recorded import record
@@ -145,7 +145,7 @@ def _live(lived: LivedDay) -> Iterator[tuple[dict[str, float], float]]:
             anti_affinity_groups={},
             failure_domains={},
         )
-        model = usage_model.fit(snapshot.columns, snapshot.averages, SETTINGS.weights, learned)
+        model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, learned)
         learned = model.learned
         used = model.usage(snapshot.columns.throughputs).tolist()
         yield dict(zip(snapshot.columns.names, used, strict=True)), learned.idle

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import Learned
 from loadmanager.engine.plans import planner, published
 from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Progress

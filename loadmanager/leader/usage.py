@@ -10,10 +10,10 @@ from statistics import median
 
 import numpy as np
 
-from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.headroom import Headroom
+from loadmanager.engine.load.learned import NOTHING_LEARNED, Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned
+from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Skip
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -88,7 +88,7 @@ class ModelledUsage:
             return ()
         remembered: Learned = memories.of(balanced.SHEDDER).model
         by_shedder = bool(remembered.brokers)
-        model = usage_model.fit(
+        model = fit(
             snapshot.columns,
             snapshot.averages,
             settings.weights,

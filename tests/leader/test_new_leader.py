@@ -11,8 +11,8 @@ from clusters.led import Led, led_fleet
 from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.reports import NamespaceBundleStats
-from loadmanager.engine.load.usage_model import Learned
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies import cycle, registry
 from loadmanager.engine.strategies.memories import Memories

@@ -20,11 +20,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.bundle_columns import clients_and_topics
 from loadmanager.engine.load.headroom import headroom
+from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import Learned, UsageModel
+from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.plans.goals import (
     NO_LIMITS,
     Apart,
@@ -145,7 +146,7 @@ def planning(
     if patient:
         snapshot = snapshot.having(wishes=replace(snapshot.wishes, refusals={}))
     columns, before = snapshot.columns, learned or Learned()
-    model = usage_model.fit(columns, snapshot.averages, settings.weights, before)
+    model = fit(columns, snapshot.averages, settings.weights, before)
     yield
     emptied = goal.broker if isinstance(goal, Emptied) else None
     cluster = ModelledBrokers(

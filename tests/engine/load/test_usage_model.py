@@ -10,16 +10,11 @@ import pytest
 from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.usage import Weights
-from loadmanager.engine.load.usage_model import (
-    DIP,
-    MISTRUSTED,
-    TRUSTED_AGAIN,
-    Learned,
-    UsageModel,
-    fit,
-)
+from loadmanager.engine.load.usage_fit import MISTRUSTED, TRUSTED_AGAIN, fit
+from loadmanager.engine.load.usage_model import DIP, UsageModel
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.model import encoded
 

@@ -10,9 +10,10 @@ from clusters.views import a_report, a_view, without_policies
 
 from loadmanager.engine.history.records import decisions
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import Learned, fit
+from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.wishes import Pin, Wishes
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import UsageModel, fit
+from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
 from loadmanager.engine.strategies.shedding.evening import objective

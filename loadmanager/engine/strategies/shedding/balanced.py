@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmanager.engine.load import usage_model
+from loadmanager.engine.load.learned import NOTHING_LEARNED, Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned, UsageModel
+from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
@@ -73,7 +74,7 @@ class BalancedMemory:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
-    model = usage_model.fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
+    model = fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
     away = model.part_of_usual < AWAY
     away_ms = snapshot.now_ms if away else memory.away_ms

@@ -1,0 +1,559 @@
+"""Fits the model of usage to what brokers report, a cycle at a time, and judges their sensors.
+
+A sensor is noisy and late. Reports between which a broker's traffic changed much teach little, and
+while the clients of the whole cluster are away, none teaches anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.engine.load import class_costs, follows, moved_costs
+from loadmanager.engine.load.averages import BundleAverages
+from loadmanager.engine.load.bundle_traffic import Traffic
+from loadmanager.engine.load.class_costs import BundleCosts
+from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
+from loadmanager.engine.load.learned import (
+    BESIDE,
+    CAME,
+    CAME_BYTES,
+    CAME_SQUARES,
+    DIGITS,
+    DOUBT,
+    ERROR,
+    FIGURES,
+    JUMPS,
+    LIMIT,
+    OFFSET,
+    REPORTS,
+    SAME,
+    SHOWN,
+    SINCE,
+    STILL,
+    SURPRISE,
+    TRAFFIC,
+    UPDATED,
+    USUAL,
+    USUAL_BYTES,
+    WORK_MIN,
+    Learned,
+    RememberedBrokers,
+    cost_of,
+    idle_of,
+    sane,
+)
+from loadmanager.engine.load.moved_costs import Surprises
+from loadmanager.engine.load.reports import NUMBER_MAX
+from loadmanager.engine.load.usage import Weights
+from loadmanager.engine.load.usage_model import CPU, DIP, Doubt, UsageModel
+
+FULL = 0.98
+"""A sensor that shows more than this shows at least so much."""
+
+REPORTS_MAX, ACQUAINTED = 20, 8
+"""A broker is known after so many reports; before, its sensor surprises and contradicts nobody."""
+
+# how fast a broker's differences are learned, and how far
+GAIN = 0.15
+CLAIM_LESS, CLAIM_MORE = (0.05, 0.15), (0.5, 1.0)
+"""A broker may use so much less, or more, than others: a part of its CPU, and of what its traffic
+costs.
+"""
+SURPRISE_MIN, SURPRISES = 0.1, 3.0
+"""One report surprises by at most so much, or by so many times the usual error."""
+ERROR_FIRST = 0.04
+SETTLED = 0.15
+"""A change of traffic between two reports by this part of it halves what the report teaches."""
+
+# the cluster's idle part
+LITTLE_TRAFFIC, SETTLED_LEAST = 0.4, 0.5
+IDLE_KEPT, IDLE_STEP, IDLE_PART_MAX = 0.98, 0.05, 0.5
+LEVEL_GAIN = 0.2
+
+# trust
+CONTRADICTS, CONTRADICTS_MAX, CONTRADICTS_ERRORS, CONTRADICTS_PART = 0.1, 0.2, 2.5, 0.65
+"""A sensor contradicts if it shows less than the model by so many of its errors, within these
+bounds, and less than this part of it.
+"""
+ACCUSES_MAX = 0.1
+"""A model whose median error is above this accuses no sensor."""
+DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
+"""Contradictions in a row until a sensor is mistrusted; from then on `DOUBT` counts down from
+`TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
+"""
+STUCK_REPORTS, STUCK_CHANGE = 4, 0.03
+JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
+"""A sensor that jumps by more than this from report to report, whatever its traffic does, is
+mistrusted: a standard deviation.
+"""
+ERROR_UNSEEN = 0.05
+
+DIP_GAIN = 0.1
+
+
+def fit(
+    columns: BrokerColumns,
+    averages: BundleAverages,
+    weights: Weights,
+    before: Learned,
+    *,
+    learning: bool = True,
+) -> UsageModel:
+    """The model after the reports that are new since `before`; without `learning`, as it was."""
+    return _Fit(columns, averages, weights, sane(before)).made(learning=learning)
+
+
+class _Fit:
+    """One fit. `[broker]` unless said otherwise."""
+
+    def __init__(
+        self, columns: BrokerColumns, averages: BundleAverages, weights: Weights, before: Learned
+    ) -> None:
+        self.columns, self.averages, self.before = columns, averages, before
+        usages, self.limits = columns.usages(weights), columns.limits.copy()
+        self.usages = usages
+        self.sensed = self.limits[CPU] > 0
+        self.counts_cpu = bool(usages[CPU].any())
+        self.state = self._remembered()
+        self.doubted = self.state[DOUBT] >= MISTRUSTED
+        self.limits[CPU] = np.where(self.sensed, self.limits[CPU], np.nan_to_num(self.state[LIMIT]))
+        limits = self.limits[CPU][self.limits[CPU] > 0]
+        mean = limits.mean() if len(limits) else 100.0
+        self.limit = np.where(self.limits[CPU] > 0, self.limits[CPU], mean)
+        self.full = FULL * weights.cpu
+        self.shown = np.clip(usages[CPU], 0.0, 2 * weights.cpu)
+        self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
+        self.first = np.isnan(self.state[UPDATED])
+        self.bytes_s = columns.throughputs
+        self.total = float(self.bytes_s.sum())
+        self.level = before.level or self.total
+        self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
+        self.away = self.part_of_usual < DIP
+        lost = np.zeros(len(usages[CPU]), np.bool_)
+        self.moves = moved_costs.no_attribution(self._moved(), before.differs, lost)
+        self.costs = self._costs(class_costs.in_columns(before.costs))
+
+    def _moved(self) -> moved_costs.Moved:
+        """The moves whose bundles are watched, after the reports that are new; those of a dip say
+        nothing, and are not counted.
+        """
+        moved = self.before.moved
+        if not moved or not self.new.any() or self.away:
+            return moved
+        watched: dict[str, list[str]] = {}
+        for bundle, move in moved.items():
+            if min(move.left, move.came) <= moved_costs.WATCHED:
+                for name in (move.source, move.destination):
+                    watched.setdefault(name, []).append(bundle)
+        reports, row_of = self.columns.reports, self.columns.row_of
+        return moved_costs.reported(
+            moved,
+            {
+                name: set(bundles).intersection(reports[name].bundles)
+                for name, bundles in watched.items()
+                if name in row_of and self.new[row_of[name]]
+            },
+        )
+
+    def _costs(self, of_classes: Array) -> BundleCosts:
+        moved = {
+            bundle: move.times for bundle, move in self.moves.moved.items() if move.times != 1.0
+        }
+        by_row = self.averages.by_row(moved, 1.0) if moved else None
+        return BundleCosts(of_classes, moved, by_row)
+
+    def _remembered(self) -> Array:
+        before, row_of = self.before.brokers, self.columns.row_of
+        if isinstance(before, RememberedBrokers) and before.row_of is row_of:
+            return before.columns.copy()
+        unknown = (np.nan,) * FIGURES
+        rows = [before.get(name, unknown) for name in self.columns.names]
+        usable = [
+            row if len(row) == FIGURES and max(map(abs, row)) <= NUMBER_MAX else unknown
+            for row in rows
+        ]
+        return np.array(usable, np.float64).reshape(-1, FIGURES).T.copy()
+
+    def made(self, *, learning: bool) -> UsageModel:
+        columns, before, level = self.columns, self.before, self.level
+        rows = np.flatnonzero(self.new)
+        self._begin()
+        last = self.averages.last_of_all(
+            {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)}
+        )
+        dearness = np.where(self.bytes_s > 0, self.state[TRAFFIC] * self.limit, 0.0)
+        dearness = np.divide(
+            dearness, self.bytes_s, out=np.ones_like(dearness), where=self.bytes_s > 0
+        )
+        dearness[rows] = class_costs.dearness(self.costs, last)
+        traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
+        learned = before
+        if learning and not self.away:
+            settled = self._settled(traffic)
+            learned = self._learn_all(traffic, settled, before)
+            cost = cost_of(learned)
+            self._add_up(cost, dearness, idle_of(learned) + cost * traffic)
+            self._learn_moves(cost, traffic, settled, idle_of(learned))
+            self._learn_each(cost, traffic, settled, idle_of(learned))
+            self._learn_classes(rows, last, cost, settled, idle_of(learned))
+            self._forget(rows, last)
+        if learning:
+            if len(rows):
+                level += DIP_GAIN * (self.total - level)
+            self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
+            self.state[LIMIT] = self.limits[CPU]
+            self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
+            self.state = self.state.round(DIGITS)
+        return self._model(learned, dearness, level)
+
+    def _begin(self) -> None:
+        """What is assumed of a broker that is not known."""
+        unknown = np.array([0.0] * FIGURES)
+        unknown[ERROR] = ERROR_FIRST
+        self.state = np.where(self.first, unknown[:, None], self.state)
+
+    def _settled(self, traffic: Array) -> Array:
+        """How much a report teaches: 1, or less if the traffic changed much before it."""
+        before = self.state[TRAFFIC]
+        least = 0.05 * max(self.before.work, 1e-9)
+        change = np.abs(traffic - before) / (SETTLED * np.maximum(before, least))
+        settled: Array = np.where(self.first, 1.0, 1 / (1 + change * change)) * self.new
+        return settled
+
+    def _believed(self, expected: Array) -> Array:
+        """What the sensors show, but no more than the usual surprise away from what was expected
+        of brokers that are known.
+        """
+        band = np.maximum(SURPRISE_MIN, SURPRISES * self.state[ERROR])
+        near: Array = np.clip(self.shown, expected - band, expected + band)
+        np.copyto(near, self.shown, where=self.first | (self.state[REPORTS] < ACQUAINTED))
+        return near
+
+    def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
+        expected: Array = idle + self.state[OFFSET] + cost * traffic
+        return expected
+
+    def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
+        """The idle part and the cost of all brokers together."""
+        tells = self._tells(before, traffic)
+        weight = np.where(self.new, settled, 1.0) * tells
+        count = float(weight.sum())
+        if count < 1 or not self.new.any():
+            return before
+        began = before.work < WORK_MIN
+        shown = self.shown
+        if not began:
+            shown = self._believed(self._expected(cost_of(before), idle_of(before), traffic))
+        work, used = (float((weight * each).sum()) / count for each in (traffic, shown))
+        part = LEVEL_GAIN * count / max(int(tells.sum()), 1)
+        idle, evidence = self._idle_seen(weight, traffic, shown)
+        faded = IDLE_KEPT * before.idle_evidence
+        step = (idle - before.idle) * evidence / max(faded + evidence, 1e-12)
+        if not began:
+            step = min(max(step, -IDLE_STEP), IDLE_STEP)
+            work, used = (
+                was + part * (now - was) for was, now in ((before.work, work), (before.used, used))
+            )
+        return Learned(
+            idle=before.idle + step,
+            idle_evidence=max(faded, evidence),
+            used=used,
+            work=work,
+        )
+
+    def _tells(self, before: Learned, traffic: Array) -> NDArray[np.bool_]:
+        """Whose sensors say what traffic costs.
+
+        A full one shows only what is used at least. It says nothing beside others, but where full
+        brokers have most of the traffic, those that are not full do not know what it costs. It says
+        nothing either if the model knows already that the broker is full.
+        """
+        trusted = self.sensed & (self.state[DOUBT] < MISTRUSTED) & (self.shown > 0)
+        full = self.shown >= self.full
+        tells: NDArray[np.bool_] = trusted & ~full
+        if 2 * self.bytes_s[tells].sum() < self.bytes_s[trusted].sum():
+            by_traffic = idle_of(before) + cost_of(before) * traffic
+            tells |= trusted & full & (by_traffic < self.full)
+        return tells
+
+    def _idle_seen(self, weight: Array, traffic: Array, shown: Array) -> tuple[float, float]:
+        """The usage that brokers would have without traffic, and what that counts.
+
+        Only brokers tell that have far less traffic than others, and are used less. Shedding makes
+        usages alike whatever traffic costs where, so that a line through all brokers says nothing.
+        """
+        tells = weight > SETTLED_LEAST
+        if not tells.any():
+            return 0.0, 0.0
+        least = LITTLE_TRAFFIC * float(traffic[tells].mean())
+        few, many = tells & (traffic < least), tells & (traffic >= least)
+        if not (few.any() and many.any()):
+            return 0.0, 0.0
+        low, high = float(traffic[few].mean()), float(traffic[many].mean())
+        idle, busy = float(np.median(shown[few])), float(shown[many].mean())
+        if idle >= busy:
+            return 0.0, 0.0
+        without = idle - (busy - idle) / (high - low) * low
+        bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
+        return bounded, (1 - low / high) ** 2 * (1 - idle / busy) ** 2
+
+    def _add_up(self, cost: float, dearness: Array, by_traffic: Array) -> None:
+        """The bundles that came or left since the last reports, and what the sensors rose by.
+        `by_traffic`: the usage by the model, whatever the broker differs by.
+        """
+        state, row_of = self.state, self.columns.row_of
+        fades = np.where(self.doubted, follows.FADES_DOUBTED, follows.FADES) * self.new
+        state[[CAME, CAME_BYTES]] *= 1 - fades
+        state[CAME_SQUARES] *= (1 - fades) ** 2
+        for bundle, broker, sign in moved_costs.first_reports(self.before.moved, self.moves.moved):
+            if (row := row_of.get(broker)) is not None:
+                bytes_s = self.averages.quick_of(bundle)
+                uses = cost * bytes_s * self.costs.of_bundle(bundle) / self.limit[row]
+                state[[CAME, CAME_BYTES, CAME_SQUARES], row] += sign * uses, sign * bytes_s, uses**2
+        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
+            state[usual] += np.where(self.first, 1.0, fades) * (now - state[usual])
+        by_clients = self.bytes_s - state[USUAL_BYTES] - state[CAME_BYTES]
+        changes = follows.Changes(
+            rose=self.shown - state[USUAL],
+            came=state[CAME],
+            clients=cost * dearness / self.limit * by_clients,
+            below=by_traffic - self.shown,
+            deviation=max(self.moves.differs, follows.DIFFER_LEAST) * np.sqrt(state[CAME_SQUARES]),
+        )
+        still = follows.reports_still(state[STILL], changes, self.doubted)
+        judged = self.new & self.sensed & self.counts_cpu & (self.shown < self.full)
+        state[STILL] = np.where(judged, still, state[STILL])
+        self._begin_sums(judged & ~self.doubted & follows.changes_shown(changes))
+
+    def _begin_sums(self, rows: NDArray[np.bool_]) -> None:
+        """Add up anew from now on what comes to these brokers: `[broker]`."""
+        state = self.state
+        state[[CAME, CAME_BYTES, CAME_SQUARES]] *= ~rows
+        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
+            state[usual] = np.where(rows, now, state[usual])
+
+    def _learn_moves(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
+        """What bundles cost that moved a moment ago."""
+        surprise = self.shown - self._expected(cost, idle, traffic)
+        surprise = np.where(self.shown >= self.full, np.maximum(surprise, 0.0), surprise)
+        tells = self.sensed & (settled > SETTLED_LEAST) & (self.state[DOUBT] == 0)
+        tells &= (self.state[REPORTS] >= ACQUAINTED) & self.counts_cpu
+
+        def adds(bundle: str, row: int) -> float:
+            bytes_s = self.averages.quick_of(bundle) * self.costs.of_bundle(bundle)
+            return float(cost * bytes_s / self.limit[row])
+
+        moves, surprises = self.moves, Surprises(surprise, self.state[ERROR], tells)
+        self.moves = moved_costs.attribute(
+            moves.moved, moves.differs, self.columns.row_of, adds, surprises
+        )
+        self.state[CAME] += self.moves.by_sources
+        self.costs = self._costs(self.costs.of_classes)
+
+    def _learn_each(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
+        """What each broker differs by, its error, and whether its sensor is believed."""
+        state, tells = self.state, self.sensed & self.new & self.counts_cpu
+        expected = self._expected(cost, idle, traffic)
+        surprise = self.shown - expected
+        band = np.maximum(SURPRISE_MIN, SURPRISES * state[ERROR])
+        bounded = np.clip(surprise, -band, band)
+        bounded = np.where(self.shown >= self.full, np.maximum(bounded, 0.0), bounded)
+        contradicts = self._contradicts(cost, traffic, idle)
+        believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
+        gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
+        due = self.moves.part
+        gain = np.where(
+            self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due)
+        )
+        change = np.minimum(abs(surprise - state[SURPRISE]), abs(self.shown - state[SHOWN]))
+        change = np.where(state[REPORTS] > 0, change, 0.0)
+        jumps = JUMPS_GAIN * settled * (change * change / 2 - state[JUMPS])
+        state[JUMPS] += np.where(tells, jumps, 0.0)
+        state[SURPRISE] = np.where(tells, surprise, state[SURPRISE])
+        costly = cost * traffic
+        less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
+        offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
+        state[OFFSET] = np.where(believed, offset, state[OFFSET])
+        state[ERROR] += gain * (1.25 * np.minimum(np.abs(surprise), 1.0) - state[ERROR])
+        state[REPORTS] = np.where(
+            believed, np.minimum(state[REPORTS] + 1, REPORTS_MAX), state[REPORTS]
+        )
+        self._doubt(cost, traffic, settled, contradicts)
+
+    def _contradicts(self, cost: float, traffic: Array, idle: float) -> NDArray[np.bool_]:
+        """Whether a sensor jumps, or shows far less than the model makes likely; more, anything may
+        use.
+        """
+        doubted = self.state[DOUBT] >= MISTRUSTED
+        usual = np.where(doubted, idle + cost * traffic, self._expected(cost, idle, traffic))
+        errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
+        low: NDArray[np.bool_] = usual - self.shown > errors
+        low &= (self.shown < CONTRADICTS_PART * usual) & (
+            doubted | (self.state[REPORTS] >= ACQUAINTED)
+        )
+        low &= self.shown < self.full
+        low &= ~self.moves.lost
+        low |= self.state[JUMPS] > JUMPS_MAX**2
+        if self.sensed.any() and float(np.median(self.state[ERROR][self.sensed])) > ACCUSES_MAX:
+            low[:] = False
+        return low if self._few(low | doubted) else np.zeros_like(low)
+
+    def _few(self, wrong: NDArray[np.bool_]) -> bool:
+        """Whether this is one sensor, or at most two thirds of those that are not full. If more
+        contradict the model, it is the model that is wrong: they count again.
+        """
+        could = self.sensed & (self.shown < self.full)
+        count = int((wrong & could).sum())
+        if count < 2 or 3 * count <= 2 * int(could.sum()):
+            return True
+        self.state[[DOUBT, STILL]] *= self.state[SAME] >= STUCK_REPORTS
+        return False
+
+    def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
+        state, doubted = self.state, self.state[DOUBT] >= MISTRUSTED
+        same = self.new & ~self.first & (np.abs(self.shown - state[SHOWN]) < 1e-6)
+        same &= (self.shown < self.full) & (self.columns.updated_ms > 0)
+        state[SINCE] = np.where(same & (state[SAME] > 0) | ~self.new, state[SINCE], traffic)
+        state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
+        stuck = state[SAME] >= STUCK_REPORTS
+        stuck &= doubted | (cost * np.abs(traffic - state[SINCE]) > STUCK_CHANGE)
+        stuck |= (state[STILL] >= follows.REPORTS) | (doubted & (state[STILL] > 0))
+        contradicts = (low & (settled > 0.5)) | stuck
+        more = np.where(contradicts, state[DOUBT] + 1, np.maximum(state[DOUBT] - 1, 0))
+        more = np.where(stuck | (~doubted & (more >= DOUBTS_MAX)), TRUSTED_AGAIN, more)
+        less = np.where(contradicts, TRUSTED_AGAIN, state[DOUBT] - 1)
+        less = np.where(less <= MISTRUSTED, 0.0, less)
+        judged = self.new & self.sensed & self.counts_cpu & ((settled > 0.5) | stuck)
+        state[DOUBT] = np.where(judged, np.where(doubted, less, more), state[DOUBT])
+
+    def _learn_classes(
+        self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
+    ) -> None:
+        """What classes of namespaces cost, but not from a broker's first report, nor from one
+        without a time.
+        """
+        shown = self._believed(self._expected(cost, idle, self.state[TRAFFIC]))
+        tells = self.sensed & ~self.first & (self.state[DOUBT] < MISTRUSTED) & (settled > 0.5)
+        tells &= (self.shown > 0) & (self.shown < self.full) & (self.columns.updated_ms > 0)
+        if tells[rows].any():
+            used = np.maximum(shown - idle, 0.0)[rows]
+            expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
+            self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
+
+    def _forget(self, rows: Rows, last: Traffic) -> None:
+        """What sensors have taught that are not believed from now on: that something is cheap; and
+        what came before, so that they may show from now on that they follow.
+        """
+        liars = (self.state[DOUBT] >= MISTRUSTED) & ~self.doubted
+        if not liars[rows].any():
+            return
+        self._begin_sums(liars)
+        names = {self.columns.names[row] for row in np.flatnonzero(liars).tolist()}
+        moved = {
+            bundle: move._replace(times=max(move.times, 1.0)) if move.destination in names else move
+            for bundle, move in self.moves.moved.items()
+        }
+        self.moves = replace(self.moves, moved=moved)
+        self.costs = self._costs(class_costs.without(self.costs, last, liars[rows]))
+
+    def _model(self, learned: Learned, dearness: Array, level: float) -> UsageModel:
+        state, columns = self.state, self.columns
+        idle, cost = idle_of(learned), cost_of(learned)
+        trusted = self.sensed & (state[DOUBT] < MISTRUSTED)
+        if not self.counts_cpu:
+            idle = cost = 0.0
+            trusted = np.ones_like(trusted)
+        per_byte, base = self._by_bytes()
+        offset = np.where(trusted, state[OFFSET], np.maximum(state[OFFSET], 0.0))
+        base[CPU] = idle + offset if self.counts_cpu else 0.0
+        per_byte[CPU] = cost / self.limit
+        if not self.counts_cpu and not base[1:].any() and not per_byte.any():
+            per_byte[CPU] = 0.5 * len(columns.names) / max(float(self.bytes_s.sum()), 1.0)
+            trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
+        apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
+        error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
+        usual = min(float(np.median(offset[trusted])), 0.0) if trusted.any() else 0.0
+        by_traffic = per_byte.copy()
+        by_traffic[CPU] *= dearness
+        carried = np.tile(self.bytes_s, (len(base), 1))
+        carried[CPU] *= dearness
+        used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
+        used = used if len(used) else np.zeros(1, np.int64)
+        remembered = Learned(
+            RememberedBrokers(columns.row_of, state),
+            class_costs.told_apart(self.costs.of_classes),
+            round(learned.idle, DIGITS),
+            round(learned.idle_evidence, DIGITS),
+            round(learned.used, DIGITS),
+            learned.work,
+            level,
+            self.moves.moved,
+            self.moves.differs,
+        )
+        return UsageModel(
+            learned=remembered,
+            measured=self.usages.max(axis=0, initial=0.0),
+            base=base,
+            per_byte=per_byte,
+            error=error,
+            unproven=np.maximum(usual - offset, 0.0),
+            trusted=trusted,
+            size=self._sizes(),
+            of_bytes=(base[used], by_traffic[used]),
+            costs=self.costs,
+            carried=carried,
+            doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
+            part_of_usual=self.part_of_usual,
+        )
+
+    def _by_bytes(self) -> tuple[Array, Array]:
+        """The usage that a byte/s adds of what counts bytes, and what is used beside that."""
+        usages, limits = self.usages, self.limits
+        total = float(self.bytes_s.sum())
+        amounts = (usages * limits).sum(axis=1, keepdims=True)
+        each = amounts / total if total >= 1 else amounts * 0
+        per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limits > 0)
+        costly = per_byte * self.bytes_s
+        weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
+        beside = weight * self.state[BESIDE:] + (1 - weight) * (usages - costly)[1:]
+        self.state[BESIDE:] = np.maximum(beside, -0.05 - 0.25 * costly[1:]).round(DIGITS)
+        base = np.zeros_like(per_byte)
+        base[1:] = self.state[BESIDE:]
+        return per_byte, base
+
+    def _sizes(self) -> Array:
+        limits = self.limits
+        limited = limits > 0
+        most = int(self.usages.sum(axis=1).argmax())
+        mean = limits[most].sum() / max(int(limited[most].sum()), 1)
+        size: Array = np.divide(
+            limits[most], mean, out=np.ones_like(limits[most]), where=limited[most]
+        )
+        return size
+
+    def _doubts(self, trusted: NDArray[np.bool_], says: Array, error: Array) -> Iterator[Doubt]:
+        if not self.counts_cpu:
+            return
+        for row in np.flatnonzero(~trusted).tolist():
+            model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"
+            if self.sensed[row]:
+                shows = f"its CPU sensor shows {self.shown[row]:.0%}"
+                if (left := int(self.state[DOUBT, row] - MISTRUSTED)) < TRUSTED_AGAIN - MISTRUSTED:
+                    text = f"{shows}, which fits its traffic again; it counts after {left} more"
+                    text += f" such reports; {model}"
+                elif self.state[JUMPS, row] > JUMPS_MAX**2:
+                    points = 100 * float(self.state[JUMPS, row]) ** 0.5
+                    text = f"{shows}, and jumps by {points:.0f} points from report to report"
+                    text += f" whatever its traffic does; {model}"
+                elif self.state[STILL, row] > 0:
+                    text = f"{shows}, and did not rise as bundles came; {model}"
+                else:
+                    text = f"{shows}, but {model}"
+                yield Doubt(self.columns.names[row], "SensorMistrusted", text)
+            else:
+                text = f"it has no CPU sensor to be trusted; {model}"
+                yield Doubt(self.columns.names[row], "NoSensor", text)
