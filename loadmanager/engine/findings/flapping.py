@@ -1,4 +1,4 @@
-"""Bundles that the balancer moves back and forth."""
+"""Bundles that the balancer moves back and forth, or round several brokers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from loadmanager.engine.findings.finding import FindingShown, bounded, command
 from loadmanager.engine.moves.move import Author, Move, MoveState
 
 BACK_GRACES = 2
-"""A bundle returns if it comes back within so many grace periods: the balancer itself leaves it
-where it is for one.
+"""A bundle returns if each broker on the way gave it up within so many grace periods: the balancer
+itself leaves it where it is for one.
 """
 WINDOW_GRACES = 4
 RETURNS_MIN = 2
@@ -85,15 +85,18 @@ class FlappingFindings:
 def _returns(
     moves: list[_Past], within_ms: float, emptied: Mapping[str, Sequence[int]]
 ) -> list[int]:
-    """When a bundle came back to a broker that had given it up so shortly before, and that was
-    there since.
+    """When a bundle came back to a broker that had given it up, and that was there since; no other
+    broker had it for longer than `within_ms` meanwhile.
     """
     left_ms: dict[str, int] = {}
-    returns = []
+    returns, before_ms = [], 0
     for move in moves:
+        if move.at_ms - before_ms > within_ms:
+            left_ms.clear()
+        before_ms = move.at_ms
         left_ms[move.source] = move.at_ms
         gave_up_ms = left_ms.get(move.destination)
-        if gave_up_ms is None or move.at_ms - gave_up_ms > within_ms:
+        if gave_up_ms is None:
             continue
         times = emptied.get(move.destination, ())
         if not any(gave_up_ms <= at_ms <= move.at_ms for at_ms in times):
@@ -110,8 +113,8 @@ def _finding(
         about=bundle,
         since=returns[0],
         title=f"{bundle} moved back and forth",
-        text=f"It came back {len(returns)} times to a broker that had given it up less than "
-        f"{minutes:g} minutes before, with {moves} moves. {words.RECONNECT}",
+        text=f"It came back {len(returns)} times to a broker that had given it up, with {moves} "
+        f"moves; no broker kept it for {minutes:g} minutes. {words.RECONNECT}",
         advice=advice + words.STAY,
         command=command("loadmanager admin decisions --bundle", bundle),
     )

@@ -233,8 +233,18 @@ def test_a_bundle_that_moves_back_and_forth() -> None:
     (finding,) = _moved(*moves)
     assert (finding.kind, finding.about) == ("flapping", BUNDLE)
     assert finding.since == 31 * MINUTE_MS
-    assert "2 times to a broker that had given it up less than 60 minutes before" in finding.text
+    assert "came back 2 times to a broker that had given it up, with 3 moves" in finding.text
     assert finding.command == f"loadmanager admin decisions --bundle {BUNDLE}"
+
+
+def test_a_bundle_that_goes_round_three_brokers() -> None:
+    """Each hands it on as soon as the grace period lets it, and a round takes three of them."""
+    ways = [("b1", "b2"), ("b2", "b3"), ("b3", "b1"), ("b1", "b2")]
+    moves = [_move(35 * at, *way) for at, way in enumerate(ways)]
+    assert _moved(*moves[:3]) == []
+    (finding,) = _moved(*moves)
+    assert (finding.kind, finding.since) == ("flapping", 70 * MINUTE_MS)
+    assert "with 4 moves; no broker kept it for 60 minutes" in finding.text
 
 
 def test_it_ends_when_it_stays() -> None:
