@@ -16,6 +16,7 @@ import click
 from loadmanager.broker import settings
 from loadmanager.cli.calibrations import replays_of
 from loadmanager.cli.options import URL, Command, config
+from loadmanager.cli.recorded import reader
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConfigError
@@ -113,15 +114,12 @@ def command(
         configured=_configured(config, overrides),
         spark_settings=dict(map(_pair, spark_settings)),
         late=not no_late,
-        records_days=configured.leaf(AnalysisSettings).records_days,
+        max_days=configured.leaf(AnalysisSettings).max_days,
         replayed=replays_of(_url(history), options["cluster"], configured) if replay else None,
         **options,
     )
     if not any(outcome.date == day for outcome in outcomes):
-        print(
-            f"loadmanager analyze: nothing was recorded on {day} below {history}",
-            file=sys.stderr,
-        )
+        print(f"loadmanager analyze: {_nothing(day, history, options['cluster'])}", file=sys.stderr)
     for outcome in outcomes:
         print(
             f"{outcome.date}: {outcome.rows:,} records in {outcome.seconds:.1f} s, "
@@ -131,12 +129,21 @@ def command(
             print(f"  {finding.importance:3.0f}  {printable(finding.title)}")
         for problem in outcome.problems:
             print(f"  !    {printable(problem)}")
+        for sentence in outcome.removed:
+            print(f"  -    {printable(sentence)}")
         print(f"  {outcome.report}")
     if any(outcome.failed for outcome in outcomes):
         return UNANSWERED
     if any(outcome.problems for outcome in outcomes):
         return PARTLY
     return 0 if any(outcome.date == day and outcome.rows for outcome in outcomes) else NO_RECORDS
+
+
+def _nothing(day: str, history: str, cluster: str | None) -> str:
+    """Why there is nothing of a day."""
+    source = reader().history(_url(history))
+    gone: str = source.why_gone(source.chosen(cluster), day)
+    return gone or f"nothing was recorded on {day} below {history}"
 
 
 def _date(text: str | None) -> str:

@@ -52,7 +52,7 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
     little of it.
     """
 
-    start_ms, listing = start_ms_of(date), source.day(cluster, date)
+    start_ms, listing = start_ms_of(date), _listing(source, cluster, date)
 
     def loads() -> Iterator[BrokerLoad | BundleLoad]:
         for kind in (BrokerLoad, BundleLoad):
@@ -119,7 +119,15 @@ def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[
     leader and kind is in memory. Raises `BadInputError`.
     """
     start_ms_of(date)
-    return in_order(source, source.day(cluster, date), CYCLE_KINDS.values())
+    return in_order(source, _listing(source, cluster, date), CYCLE_KINDS.values())
+
+
+def _listing(source: HistorySource, cluster: str, date: str) -> Listing:
+    """A day's segments. Raises `BadInputError` if they were deleted because they are old."""
+    listing = source.day(cluster, date)
+    if not listing.segments and (why := source.why_gone(cluster, date)):
+        raise BadInputError(f"cluster {cluster} in {source.url}: {why}")
+    return listing
 
 
 def in_order(

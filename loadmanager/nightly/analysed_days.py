@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,14 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadmanager.kit.errors import BadInputError, OperationalError
-from loadmanager.kit.history.layout import (
-    cluster_folder,
-    day_of,
-    day_start_ms,
-    partition,
-)
+from loadmanager.kit.history.layout import cluster_folder, partition
 from loadmanager.kit.history.source import ListedSegment, spark_url
-from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.drafts import DayDraft, put_in_place
 from loadmanager.nightly.engine import StoredTable
 from loadmanager.nightly.listed_segments import gone
@@ -30,6 +25,7 @@ from loadmanager.nightly.listed_segments import gone
 MANIFEST = "_manifest.json"
 LOCK = "_lock"
 TABLES = "tables/"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 Row = dict[str, Any]
 
 
@@ -133,21 +129,21 @@ class AnalysedDays:
                 folder = path.rpartition("/")[0]
                 self._remove(path if folder in folders else folder)
 
-    def forget_old(self, date: str, days_max: int) -> None:
-        """Delete the records and sums of days so long before `date`; 0: of none. Tables, reports
-        and manifests stay.
+    def forget(self, before: str) -> list[str]:
+        """Delete everything of earlier days than this one; returns which. The manifest goes first:
+        who reads by manifests sees a day whole or not at all. The next call deletes what a killed
+        one left.
         """
-        if not days_max:
-            return
-        oldest = day_of(day_start_ms(date) - days_max * DAY_MS)
-        analysed = self.analysed()
-        for day in {path.rpartition("date=")[2] for path in self._glob("*/kind=*/date=*")}:
-            if day < oldest:
-                tables = [path for path in self.stored_files(day) if path.startswith(TABLES)]
-                if day in analysed:
-                    self.commit(day, msgspec.structs.replace(self.manifest(day), files=tables))
-                else:
-                    self._delete_unnamed(day, tables)
+        paths = [*self._glob("*/*/date=*"), *self._glob("reports/*"), *self._glob(_manifest("*"))]
+        dates = {match[0] for path in paths if (match := _DATE.search(path.rpartition("/")[2]))}
+        old = sorted(day for day in dates if day < before)
+        for day in old:
+            self._remove(_manifest(day))
+            self._manifests.pop(day, None)
+            self._delete_unnamed(day, ())
+            for suffix in ("html", "json"):
+                self._remove(f"reports/{day}.{suffix}")
+        return old
 
     def write(self, name: str, text: str) -> str:
         """Write a file, all or nothing; returns where it is."""

@@ -15,6 +15,7 @@ from loadmanager.kit.history.source import HistorySource
 from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.engine import Engine
+from loadmanager.nightly.forgetting import forget
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job
 from loadmanager.nightly.late import late_days
@@ -57,18 +58,21 @@ def analyze(
     spark_settings: dict[str, str],
     late: bool,
     quiet: bool,
-    records_days: int = 0,
+    max_days: int = 0,
     replayed: Replayed | None = None,
 ) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before anything starts. `configured`:
-    the options of the command line that `strategies` come from. Of days so much older than `date`,
-    the records are deleted; 0: of none. `replayed` replays a day.
+    the options of the command line that `strategies` come from. Days more than `max_days` before
+    `date` are deleted; 0: none. `replayed` replays a day.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
     with days.alone():
+        removed: list[str] = []
+        if source.segments(days.cluster, date):  # else nobody knows whether this is a date at all
+            removed = forget(days, source, date, max_days)
         dates = [*(late_days(days, source, date) if late else []), date]
         segments = [source.segments(days.cluster, day) for day in dates]
         if not any(segments):
@@ -85,14 +89,13 @@ def analyze(
                 quiet=quiet,
                 questions=QUESTIONS if replayed is None else (*QUESTIONS, Calibrated(replayed)),
             )
-            outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date)]
+            outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date, removed)]
             if replayed is not None:
                 rows = days.rows(calibration.NAME, date, None)
                 days.write("calibration.prom", calibration.metrics(rows, days.cluster))
                 if rows:  # else the last day that could be replayed stays
                     error = calibration.error_of(rows[0], date)
                     days.write(replay_error.FILE, replay_error.encode(error))
-            days.forget_old(date, records_days)
             _compact(engine, days, date)
             return [outcome for outcome in outcomes if outcome is not None]
 

@@ -131,6 +131,8 @@ class AnalysedDay:
     steps: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     """Questions that could not be answered."""
+    removed: list[str] = field(default_factory=list)
+    """What the run deleted of other days, a sentence each."""
 
 
 class Job:
@@ -156,8 +158,10 @@ class Job:
         self.cluster = days.cluster
         self._days = days
 
-    def run(self, date: str) -> AnalysedDay | None:
-        """Analyse one day; None when it has no segments at all."""
+    def run(self, date: str, removed: Sequence[str] = ()) -> AnalysedDay | None:
+        """Analyse one day; None when it has no segments at all. `removed`: what this run deleted
+        of other days, for the report.
+        """
         started_s = time.monotonic()
         steps: dict[str, float] = {}
         read = self._read(date, steps)
@@ -188,7 +192,7 @@ class Job:
         problems += [f"{name} could not be answered: {reason}" for name, reason in failed.items()]
         findings = causes.joined(findings, day)
         with self._step(f"{date}: report", steps, "report"):
-            report = self._report(day, ingested, problems, answers, findings)
+            report = self._report(day, ingested, (problems, removed), answers, findings)
         manifest = Manifest(tuple(listed), _rows(ingested), draft.publish())
         self._days.commit(date, manifest)
         return AnalysedDay(
@@ -201,6 +205,7 @@ class Job:
             time.monotonic() - started_s,
             steps,
             list(failed),
+            list(removed),
         )
 
     def _ask(
@@ -250,10 +255,12 @@ class Job:
         self,
         day: Day,
         ingested: Ingested,
-        problems: list[str],
+        notes: tuple[list[str], Sequence[str]],
         answers: Mapping[str, TableHead],
         findings: Sequence[Finding],
     ) -> str:
+        """`notes`: the problems, and what was deleted."""
+        problems, removed = notes
         drawn = plots.gather(day, first_line)
         problems += [f"a plot could not be drawn: {reason}" for reason in drawn.failed]
         failed = [name for name, answer in answers.items() if answer.failed]
@@ -280,6 +287,7 @@ class Job:
             },
             "totals": _totals(answers, day.answers),
             "findings": [asdict(finding) for finding in findings],
+            "removed": list(removed),
             "timeline": [asdict(event) for event in drawn.events],
             "tables": {
                 question.NAME: _table(question, answers[question.NAME])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,13 @@ from nightly.nightly import analyze
 from pyspark.sql import SparkSession
 
 from bench import _history as history
+from loadmanager.cli import main
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly import merging
 from loadmanager.nightly.analysed_days import AnalysedDays, Manifest
 from loadmanager.nightly.compaction import compact
+from loadmanager.nightly.forgetting import forget
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS
 from loadmanager.nightly.late import late_days
@@ -206,30 +209,151 @@ def test_a_day_of_an_earlier_version(tmp_path: Path) -> None:
     assert late_days(days, HistorySource((tmp_path / "history").as_uri()), LATER) == []
 
 
-def test_records_of_old_days_are_deleted(tmp_path: Path) -> None:
-    """And nothing else, and none by default; no manifest names what is gone."""
-    days = AnalysedDays(str(tmp_path), history.CLUSTER)
-    root = tmp_path / ROOT
-    old, young = (history.layout.day_of(history.START_MS - n * DAY_MS) for n in (8, 7))
-    for date in (old, young):
-        files = []
-        for what in ("records/kind=broker_load", "sums/kind=bundles", "tables/moves"):
-            path = root / what / f"date={date}/part.parquet"
-            path.parent.mkdir(parents=True)
-            path.write_bytes(b"")
-            files.append(str(path.relative_to(root)))
-        days.commit(date, Manifest(files=files))
-    days.forget_old(history.DATE, 0)
-    assert len(list(root.glob("*/*/date=*/*"))) == 6
-    days.forget_old(history.DATE, 7)
-    left = {str(path.relative_to(root)) for path in root.glob("*/*/date=*/*")}
-    assert left == {
-        f"records/kind=broker_load/date={young}/part.parquet",
-        f"sums/kind=bundles/date={young}/part.parquet",
-        f"tables/moves/date={young}/part.parquet",
-        f"tables/moves/date={old}/part.parquet",
-    }
-    assert days.stored_files(old) == [f"tables/moves/date={old}/part.parquet"]
+OLD, OLDEST_LEFT = (history.layout.day_of(history.START_MS - n * DAY_MS) for n in (4, 3))
+THREE_DAYS = ("--set", "loadManagerHistoryMaxDays=3")
+
+
+def three_days(folder: Path) -> None:
+    """A day, one three days before and one before that, recorded and analysed."""
+    for number, date in enumerate((OLD, OLDEST_LEFT, history.DATE), start=1):
+        shift = history.layout.day_start_ms(date) - history.START_MS
+        lines = [json.loads(history.broker_load(minute, "b0", 0.5)) for minute in range(3)]
+        moved = [json.dumps({**line, "ts": line["ts"] + shift}) for line in lines]
+        history.write(folder / "history", "broker_load", "b0", moved, sequence=number, date=date)
+        assert analyze(folder, "--no-late", date=date) == 0
+
+
+def table_of(folder: Path) -> dict[str, float]:
+    """Day → the mean usage by the stored table, as readers of folders have it."""
+    tables = ds.dataset(
+        folder / "analysis" / ROOT / "tables" / "broker_usage", partitioning="hive"
+    ).to_table()
+    return dict(zip(tables["date"].to_pylist(), tables["mean"].to_pylist(), strict=True))
+
+
+def dates_below(folder: Path) -> set[str]:
+    """The days that any file or folder names."""
+    names = (path.name for path in folder.rglob("*"))
+    return {match[0] for name in names if (match := re.search(r"20\d\d-\d\d-\d\d", name))}
+
+
+def test_one_setting_bounds_the_history_and_all_that_is_made_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Segments, records, sums, tables and reports of older days go, no others; none by default.
+    The report and the log say so.
+    """
+    three_days(tmp_path)
+    everything = {OLD, OLDEST_LEFT, history.DATE}
+    assert set(table_of(tmp_path)) == everything
+    before = table_of(tmp_path)
+    capsys.readouterr()
+    assert analyze(tmp_path, *THREE_DAYS) == 0
+    del before[OLD]
+    assert table_of(tmp_path) == before
+    for what in ("history", "analysis"):
+        assert dates_below(tmp_path / what) == everything - {OLD}, what
+    written = json.loads(
+        (tmp_path / "analysis" / ROOT / f"reports/{history.DATE}.json").read_text()
+    )
+    assert written["removed"] == [
+        f"deleted, for loadManagerHistoryMaxDays is 3: {what} of {OLD}"
+        for what in ("records, tables and reports", "segments of the history")
+    ]
+    shown = capsys.readouterr().out
+    page = (tmp_path / "analysis" / ROOT / f"reports/{history.DATE}.html").read_text()
+    for sentence in written["removed"]:
+        assert sentence in shown
+        assert sentence in page
+    assert analyze(tmp_path, *THREE_DAYS) == 0
+    again = json.loads((tmp_path / "analysis" / ROOT / f"reports/{history.DATE}.json").read_text())
+    assert again["removed"] == []
+
+
+@pytest.mark.parametrize("command", ["what-if", "tournament", "bill", "analyze", "replay --exact"])
+def test_a_day_that_is_gone_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Whoever asks for it; a day that never was says that nothing was recorded."""
+    three_days(tmp_path)
+    assert analyze(tmp_path, *THREE_DAYS) == 0
+    why = f"analyze deleted the days before {OLDEST_LEFT}, for loadManagerHistoryMaxDays was 3"
+
+    def asked(date: str) -> str:
+        capsys.readouterr()
+        source = str(tmp_path / "history")
+        if command == "analyze":
+            assert analyze(tmp_path, date=date) == 4
+        else:
+            more = {
+                "what-if": ["--add", "1"],
+                "tournament": ["--no-spark", "--output", str(tmp_path / "tried")],
+            }.get(command, [])
+            assert main([*command.split(), source, "--date", date, *more]) in (2, 4)
+        return capsys.readouterr().err
+
+    assert f"{OLD} is gone: {why}" in asked(OLD)
+    assert why not in asked(LATER)
+
+
+def test_a_deletion_that_is_killed_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    """Its manifest goes first, so that nobody takes what is left for the day."""
+    three_days(tmp_path)
+    root = tmp_path / "analysis" / ROOT
+    (root / f"records/date={OLD}_manifest.json").unlink()
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    assert days.rows("broker_usage", OLD) == []
+    assert days.forget(OLDEST_LEFT) == [OLD]
+    assert dates_below(root) == {OLDEST_LEFT, history.DATE}
+    assert days.forget(OLDEST_LEFT) == []
+
+
+def test_a_history_that_may_not_be_written(tmp_path: Path) -> None:
+    """What was made of it is bounded, and the report says of the segments that they stay."""
+    three_days(tmp_path)
+    days = AnalysedDays(str(tmp_path / "analysis"), history.CLUSTER)
+    source = HistorySource((tmp_path / "history").as_uri())
+    source.files = ReadOnly()
+    analysed, segments = forget(days, source, history.DATE, 3)
+    assert analysed.endswith(f"records, tables and reports of {OLD}")
+    assert segments == "segments of the history of old days cannot be deleted: read-only"
+    assert dates_below(tmp_path / "history") == {OLD, OLDEST_LEFT, history.DATE}
+
+
+def test_a_date_without_segments_deletes_nothing(tmp_path: Path) -> None:
+    """A slip of the year must not cost all days."""
+    three_days(tmp_path)
+    assert analyze(tmp_path, *THREE_DAYS, date="2036-11-20") in (0, 4)
+    assert dates_below(tmp_path / "history") == {OLD, OLDEST_LEFT, history.DATE}
+    assert set(table_of(tmp_path)) == {OLD, OLDEST_LEFT, history.DATE}
+
+
+def test_a_later_setting_of_more_days_keeps_what_was_said(tmp_path: Path) -> None:
+    """The days that an earlier run deleted stay gone because of it."""
+    three_days(tmp_path)
+    assert analyze(tmp_path, *THREE_DAYS) == 0
+    history.write(
+        tmp_path / "history",
+        "broker_load",
+        "b0",
+        [history.broker_load(-9 * 1440, "b0", 0.5)],
+        date=history.layout.day_of(history.START_MS - 9 * DAY_MS),
+    )
+    assert analyze(tmp_path, "--set", "loadManagerHistoryMaxDays=8") == 0
+    source = HistorySource((tmp_path / "history").as_uri())
+    assert source.why_gone(history.CLUSTER, OLD)
+
+
+class ReadOnly(LocalFileSystem):
+    """Lets nobody write."""
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode != "rb":
+            raise PermissionError("read-only")
+        return super().open(path, mode, **options)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        raise PermissionError("read-only")
 
 
 class LikeHdfs(LocalFileSystem):

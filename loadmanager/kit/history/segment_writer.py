@@ -141,7 +141,7 @@ class SegmentWriter:
     def retain(self) -> None:
         """Delete the oldest sealed segments beyond the limit. Raises `OSError`."""
         sealed = [*self._own(SEALED), *self.complete()]
-        sizes = {path: path.stat().st_size for path in sorted(sealed, key=_age)}
+        sizes = {path: _size(path) for path in sorted(sealed, key=_age)}
         total = sum(sizes.values())
         self.bytes_on_disk = total
         for path, size in sizes.items():
@@ -149,7 +149,7 @@ class SegmentWriter:
                 break
             marker = _marker(path)
             self.dropped_unshipped += not marker.exists()
-            path.unlink()
+            path.unlink(missing_ok=True)
             marker.unlink(missing_ok=True)
             total -= size
             self.dropped += 1
@@ -228,6 +228,14 @@ def _is_of(path: Path, prefix: str) -> bool:
 def _age(path: Path) -> tuple[int, str, Path]:
     """The order in which segments were begun."""
     return int(path.name.partition(SEALED)[0].split("-")[-2]), path.name, path.parent
+
+
+def _size(path: Path) -> int:
+    """0 for one that `analyze` deleted meanwhile, because its day is old."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _marker(path: Path) -> Path:

@@ -80,12 +80,13 @@ class HistorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisSettings:
-    """How long `loadmanager analyze` keeps what it made."""
+    """How long the history and what `loadmanager analyze` makes of it stay."""
 
-    records_days: int = conf(
-        "loadManagerAnalysisRecordsMaxDays",
+    max_days: int = conf(
+        "loadManagerHistoryMaxDays",
         0,
-        "`analyze` deletes its records and sums of days that are older; tables and reports stay. "
-        "0: all stay",
+        "`analyze` deletes days that are so many days older than its own: segments of the history, "
+        "records, sums, tables and reports. Comparisons and forecasts look back 28 days. 0: all "
+        "stay",
         minimum=0,
     )

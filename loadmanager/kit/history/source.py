@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import fsspec
 
 from loadmanager.kit.errors import BadInputError, OperationalError
-from loadmanager.kit.history import layout
+from loadmanager.kit.history import layout, retention
 from loadmanager.kit.history.blocks import READ_BYTES, plain_blocks
+from loadmanager.kit.history.retention import Retention
 
 LOOKS_AT_ONCE = 16
 PLAIN_BYTES_MAX = 512 << 20
@@ -138,6 +139,30 @@ class HistorySource:
         """Days that have segments."""
         folders = self._glob(_folder(cluster, "*"))
         return sorted(filter(layout.is_day, {path.rpartition("date=")[2] for path in folders}))
+
+    def folders(self, cluster: str, dates: Iterable[str]) -> list[str]:
+        """The folders of these days, as `files` names them."""
+        return [path for date in dates for path in self._glob(_folder(cluster, date))]
+
+    def path(self, name: str) -> str:
+        """What is below the history, as `files` names it."""
+        return f"{self._root}/{name}"
+
+    def retention(self, cluster: str) -> Retention | None:
+        """What the last deletion of old days left; None: there was none."""
+        path = self.path(f"{layout.cluster_folder(cluster)}/{retention.FILE}")
+        try:
+            with self.files.open(path, "rb") as file:
+                return retention.decode(file.read())
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001 - every file system raises its own
+            raise OperationalError(f"{self.url} cannot be read: {error}") from None
+
+    def why_gone(self, cluster: str, date: str) -> str:
+        """Why a day is not there, if old days were deleted; else empty."""
+        left = self.retention(cluster)
+        return "" if left is None else left.sentence(date)
 
     def _glob(self, pattern: str) -> dict[str, int]:
         """Paths with their sizes (−1: a pipe, say, that would never end), in order."""

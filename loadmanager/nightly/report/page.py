@@ -40,6 +40,7 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
         "<p>Times are UTC. Traffic is in and out together.</p></header>"
         f"{_figures(document)}{_findings(document)}{_problems(document)}"
         f"{_plots(plots, document['tables'], overloaded)}{_tables(document['tables'])}"
+        f"{_removed(document['removed'])}"
         "<footer>loadmanager analyze · the same numbers are in "
         f"{escape(document['date'])}.json</footer></main></body></html>"
     )
@@ -75,6 +76,13 @@ def _problems(document: Mapping[str, Any]) -> str:
         + "".join(f"<li>{escape(text)}</li>" for text in problems)
         + "</ul></section>"
     )
+
+
+def _removed(sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    entries = "".join(f"<li>{escape(text)}</li>" for text in sentences)
+    return f"<section><h2>Old days</h2><ul>{entries}</ul></section>"
 
 
 def _findings(document: Mapping[str, Any]) -> str:
