@@ -324,10 +324,9 @@ class Limit:
         self._queue[ticket.place] = ticket
         used_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
         heapq.heappush(self._heap, (used_ns, ticket.place))
+        self.stats.held(now_ns, alone=not self.length)
         self.length += 1
         self._set_waiters()
-        self.stats.holds += 1
-        self.stats.mark(now_ns)
         if self.wakeup_ns is None or self.wakeup_ns > now_ns:
             self._reschedule(now_ns)
         return True
@@ -390,7 +389,7 @@ class Limit:
         del self._queue[ticket.place]
         ticket.place = 0
         self.length -= 1
-        self.stats.waited_ns += now_ns - ticket.since_ns
+        self.stats.waited(ticket.since_ns, now_ns)
         if len(self._heap) > 2 * self.length + ENTRIES_SPARE:
             self._heap = [entry for entry in self._heap if entry[1] in self._queue]
             heapq.heapify(self._heap)

@@ -46,6 +46,8 @@ class HoldingLimit(LimitSnapshot):
     waiters_total: int
     waited_lately_ms: float | None = None
     """How long they waited in the last ten seconds, in all; null: of an earlier version."""
+    held_ago_ms: float | None = None
+    """When it began to hold somebody, again and again since; null: of an earlier version."""
 
 
 class BrokerHolds(Shape):
@@ -141,6 +143,7 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
                 waiters=[_waiter(ticket, now_ns) for ticket in tickets_of[limit][-waiters_max:]],
                 waiters_total=len(tickets_of[limit]),
                 waited_lately_ms=_waited_ns(limit, tickets_of[limit], now_ns) / 1e6,
+                held_ago_ms=(now_ns - limit.stats.held_since_ns) / 1e6,
             )
             for limit in limits[:LIMITS_MAX]
         ],
@@ -203,12 +206,13 @@ def _waits(ticket: Ticket, waiting: Waiting) -> str:
     ahead = places[ticket]
     place = f", after {ahead} other producers" if ahead else ""
     return (
-        f"{figures.name} limit of {_configured(figures)}, of which {_delivered(figures)} was "
+        f"{figures.name} limit of {configured_text(figures)}, of which {_delivered(figures)} was "
         f"delivered{place}; next turn in {figures.next_ms:.0f} ms"
     )
 
 
-def _configured(figures: LimitSnapshot) -> str:
+def configured_text(figures: LimitSnapshot) -> str:
+    """Its rates, with their units."""
     rates = ((figures.configured_messages_per_s, "msg/s"), (figures.configured_bytes_per_s, "B/s"))
     return " and ".join(f"{rate:g} {unit}" for rate, unit in rates if rate >= 0)
 

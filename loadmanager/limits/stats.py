@@ -47,7 +47,17 @@ class LimitSnapshot(Shape):
 class LimitStats:
     """Counters of one limit since it was created, with their values over the last `WINDOW_NS`."""
 
-    __slots__ = ("_marks", "forgiven", "holds", "messages", "size_bytes", "waited_ns", "wakeups")
+    __slots__ = (
+        "_held_until_ns",
+        "_marks",
+        "forgiven",
+        "held_since_ns",
+        "holds",
+        "messages",
+        "size_bytes",
+        "waited_ns",
+        "wakeups",
+    )
 
     def __init__(self, now_ns: int) -> None:
         self.messages = 0
@@ -56,6 +66,11 @@ class LimitStats:
         self.waited_ns = 0
         self.wakeups = 0
         self.forgiven = 0
+        self.held_since_ns = now_ns
+        """When it began to hold somebody, again and again since, never less often than each
+        `WINDOW_NS`.
+        """
+        self._held_until_ns = now_ns - WINDOW_NS - 1
         self._marks: deque[tuple[int, int, int, int, int]] = deque()
         self.restart(now_ns)
 
@@ -75,6 +90,20 @@ class LimitStats:
         # keep one mark that is at least as old as the window
         while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
+
+    def held(self, now_ns: int, *, alone: bool) -> None:
+        """A waiter joined the queue; `alone`: nobody waited."""
+        self.holds += 1
+        if alone:
+            if now_ns - self._held_until_ns > WINDOW_NS:
+                self.held_since_ns = now_ns
+            self._held_until_ns = now_ns
+        self.mark(now_ns)
+
+    def waited(self, since_ns: int, now_ns: int) -> None:
+        """A waiter left the queue."""
+        self.waited_ns += now_ns - since_ns
+        self._held_until_ns = now_ns
 
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
         """Messages/s, bytes/s, the seconds of the window, and whether anybody was held in it."""

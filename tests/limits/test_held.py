@@ -41,6 +41,26 @@ def test_held_between_two_moments() -> None:
     assert held_report(broker, clock(), 5).limits == []
 
 
+def test_for_how_long_a_limit_holds_again_and_again() -> None:
+    """Since its first hold after ten seconds without one, however short each is."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    broker.set_topic_policies(TOPIC, POLICIES, clock())
+    client = Client(clock, broker, broker.topic(TOPIC, clock()), 1, 10)
+    client.go_on()
+    run_until(broker, clock, clock() + 60 * SECOND)
+    (limit,) = held_report(broker, clock(), 5).limits
+    assert limit.held_ago_ms is not None
+    assert 58_000 < limit.held_ago_ms <= 60_000
+    client.left = 0
+    run_until(broker, clock, clock() + 11 * SECOND)
+    Client(clock, broker, broker.topic(TOPIC, clock()), 200, 10).go_on()
+    run_until(broker, clock, clock() + 5 * SECOND)
+    (limit,) = held_report(broker, clock(), 5).limits
+    assert limit.held_ago_ms is not None
+    assert limit.held_ago_ms <= 5_000, "there was a time without one"
+
+
 def test_a_burst_below_the_rate_is_told_by_how_little_it_waited() -> None:
     """A limit far above what a topic sends on the mean holds a burst for a moment: the time tells
     that from a limit that really slows somebody.

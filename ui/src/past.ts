@@ -895,7 +895,8 @@ function holdsOf(all: ArchivedLoads[]): ThrottledShown {
           topics: [],
           wakeups: 0,
           waitedLatelyMs: null,
-        windowS: spanMs / 1000,
+          heldAgoMs: null,
+          windowS: spanMs / 1000,
         },
       ];
     });

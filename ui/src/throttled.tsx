@@ -32,6 +32,7 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
           <span class="small">
             {broker} {limit.waiters.some(({ waits }) => waits) ? "holds" : "held"}{" "}
             {plural(limit.waitersTotal, "client")}
+            {typeof limit.heldAgoMs === "number" && ` for ${duration(limit.heldAgoMs)}`}
             {typeof limit.waitedLatelyMs === "number" && `, who waited ${duration(limit.waitedLatelyMs)} in all`}
           </span>
         </summary>

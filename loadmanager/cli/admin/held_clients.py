@@ -1,22 +1,24 @@
-"""Connections that limits hold, in words."""
+"""What limits hold, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from loadmanager.broker.ports.topics import ClientFound, ClientsFound
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, span
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.limits.held_connection import HeldConnection, may_wait_text
-from loadmanager.limits.report import ThrottledShown
+from loadmanager.limits.report import HoldingLimit, ThrottledShown, configured_text
 
 WAITS_TOO = (
     "a connection that is held is not read: a producer or consumer that is to attach through it "
     "waits as well"
 )
 SHOWN = 10
+LIMITS_NAMED_MAX = 5
+TOPICS_NAMED_MAX = 3
 
 
 def held_text(client: ClientFound) -> str | None:
@@ -78,3 +80,37 @@ def held_for_others(connections: Sequence[HeldConnection], now_ms: int) -> list[
             "waits"
         )
     return lines
+
+
+def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:
+    """Those that held somebody in the last ten seconds, that for which most was waited first."""
+    limits = [(name, each) for name, of in throttled.brokers.items() for each in of.limits]
+    if not limits:
+        yield "no limit held anybody in the last ten seconds"
+    if limits:
+        total = sum(of.limits_total for of in throttled.brokers.values())
+        waits = [each.waited_lately_ms for _, each in limits if each.waited_lately_ms is not None]
+        waited = f", who waited {span(sum(waits))} in all" if waits else ""
+        yield f"{count_of(total, 'limit')} held somebody in the last ten seconds{waited}:"
+        limits.sort(key=lambda it: (-(it[1].waited_lately_ms or 0.0), it[1].name, it[0]))
+        yield from (f"    {_holds(each)} at {it}" for it, each in limits[:LIMITS_NAMED_MAX])
+        if total > LIMITS_NAMED_MAX:
+            yield f"    and {total - LIMITS_NAMED_MAX} more: `loadmanager admin limits list`"
+    silent = [*throttled.no_answer]
+    if silent:
+        yield f"what limits hold is not known of {', '.join(silent[:SHOWN])}"
+    if throttled.not_asked:
+        yield f"{count_of(throttled.not_asked, 'broker')} not asked what limits hold"
+
+
+def _holds(limit: HoldingLimit) -> str:
+    """A limit, whom it held, and for how long."""
+    kinds = {each.kind for each in limit.waiters}
+    who = count_of(limit.waiters_total, kinds.pop() if len(kinds) == 1 else "client")
+    named = [topic for topic in limit.topics if topic not in limit.name]
+    on = f" on {', '.join(named[:TOPICS_NAMED_MAX])}" if named else ""
+    if len(named) > TOPICS_NAMED_MAX:
+        on += f" and {len(named) - TOPICS_NAMED_MAX} more"
+    lasts = "" if limit.held_ago_ms is None else f", again and again for {span(limit.held_ago_ms)}"
+    waited = "" if limit.waited_lately_ms is None else f", waited {span(limit.waited_lately_ms)}"
+    return f"{limit.name} ({configured_text(limit)}): {who}{on}{lasts}{waited}"

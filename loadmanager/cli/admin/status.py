@@ -17,6 +17,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
 from loadmanager.cli.admin.findings import summary
+from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_status import status_at
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
@@ -173,7 +174,7 @@ def _status(
     yield f"{leader.broker} leads, term {leader.epoch}, {since}; {cycles}"
     yield _moves(cluster)
     if throttled is not None:
-        yield _limits_that_held(throttled)
+        yield from limits_that_held(throttled)
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
@@ -218,17 +219,6 @@ def _moves(cluster: ClusterShown) -> str:
     if cluster.moves.running or cluster.moves.waiting:
         return f"{count_of(cluster.moves.running, 'move')} under way, {cluster.moves.waiting} wait"
     return f"{cluster.shedder} moves nothing now"
-
-
-def _limits_that_held(throttled: ThrottledShown) -> str:
-    limits = [limit for each in throttled.brokers.values() for limit in each.limits]
-    if not limits:
-        return "no limit held anybody in the last ten seconds"
-    where = ", ".join(sorted(throttled.brokers)[:3])
-    waits = [limit.waited_lately_ms for limit in limits if limit.waited_lately_ms is not None]
-    waited = f", who waited {span(sum(waits))} in all" if waits else ""
-    how_many = f"{count_of(len(limits), 'limit')} held somebody in the last ten seconds"
-    return f"{how_many}, on {where}{waited}"
 
 
 @click.command(cls=AdminCommand)
