@@ -32,6 +32,13 @@ class Health:
         took = f", for {now_s - lease.answered_s:.0f} s now" if lease.answered_s else ""
         return f": {UNPROVEN}{took}"
 
+    def store_silent_ms(self) -> int | None:
+        """For how long the metadata store has not answered, where it should have; None: it does."""
+        lease = self.base.store.lease
+        if not lease.unanswered:
+            return None
+        return round(1000 * max(0.0, self.base.clock.monotonic_s() - lease.answered_s))
+
     async def check(self) -> None:
         """Write to the store and read the value back.
 

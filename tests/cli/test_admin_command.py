@@ -74,7 +74,7 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         )
         assert [row.split()[0] for row in rows if "leader" in row] == [served.broker_id(0)]
         assert (await shell.json("brokers", "leader"))["brokerId"] == served.broker_id(0)
-        leads, term = (await shell.run("brokers", "leader"))[1].splitlines()
+        leads, term, *_ = (await shell.run("brokers", "leader"))[1].splitlines()
         assert leads.startswith(served.broker_id(0))
         assert term.startswith("term 1, since ")
         leader = await shell.json("brokers", "leader", at=1)

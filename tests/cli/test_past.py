@@ -326,6 +326,48 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
         assert listed == topics[:1]
 
 
+async def test_who_led_and_how_often_that_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A leader that records how its own earlier session had ended leads all the same. A term whose
+    begin is not recorded is known by what was decided in it.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    hours = 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        first, second = served.broker_id(0), served.broker_id(1)
+        leads, lost = {"event": "leads"}, {"event": "left", "how": "lost"}
+        third = now - 3 * hours
+        await written(
+            served,
+            0,
+            MemberChange(ts=now - 8 * hours, broker=second, of=second, epoch=901, **leads),
+            MemberChange(
+                ts=now - 5 * hours, broker=first, of=first, epoch=902, before=second, **leads
+            ),
+            MemberChange(ts=now - 5 * hours, broker=first, of=first, **lost),
+            structs.replace(a_decision(third, what=BUNDLE), broker="b9:1", epoch=903),
+            MemberChange(
+                ts=now - 2 * hours, broker=second, of=second, epoch=904, before="b9:1", **leads
+            ),
+        )
+
+        async def led(at_ms: int) -> tuple[int, str, str]:
+            return await shell.run("brokers", "leader", "--at", clock(at_ms))
+
+        status, out, _ = await led(now - 4 * hours)
+        assert (status, out.partition(", since ")[0]) == (0, f"{first} led, term 902")
+        assert out.endswith(f"; before it {second} did")
+        status, out, _ = await led(third + MINUTE)
+        assert (status, out) == (
+            0,
+            f"b9:1 led, term 903, at the latest since {clock(third)} (60 s)",
+        )
+        times = (await shell.run("brokers", "leader"))[1].splitlines()[-1]
+        assert times == "the leader changed once in the last hour, 3 times in the last day"
+
+
 def topic_of_bundle() -> str:
     """One that is in `BUNDLE`."""
     topics = (f"persistent://acme/orders/{number}" for number in range(100))
@@ -506,6 +548,22 @@ async def test_status_says_who_gets_no_new_bundles(capsys: pytest.CaptureFixture
         assert (await shell.run("brokers", "cordon", name, "--note", "bad disk"))[0] == 0
         said = (await shell.run("status"))[1]
         assert f"no new bundles: {name} is cordoned (bad disk; by 127.0.0.1)" in said.splitlines()
+
+
+async def test_status_says_at_once_that_the_store_does_not_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """While the sessions are not known to be over, and a broker leads."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert "METADATA STORE" not in (await shell.run("status"))[1]
+        for broker in served.brokers:
+            broker.store.suspend()
+        first = (await shell.run("status"))[1].splitlines()[0]
+        assert first.startswith("THE METADATA STORE HAS NOT ANSWERED THE LEADER FOR "), first
+        for broker in served.brokers:
+            broker.store.resume()
+        assert "METADATA STORE" not in (await shell.run("status"))[1]
 
 
 async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> None:

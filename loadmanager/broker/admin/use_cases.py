@@ -70,6 +70,10 @@ class UseCases:
         """Why this broker may know no leader, after "there is no leader now"."""
         return self.health.why_no_leader()
 
+    def store_silent_ms(self) -> int | None:
+        """For how long the metadata store has not answered this broker, where it should have."""
+        return self.health.store_silent_ms()
+
     def tell_listeners(self, changes: Sequence[ChangeShown]) -> None:
         """Tell those who listen to events of changes."""
         self.events.publish_changes(changes)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.archives import (
-    EventsOfAll,
     LoadsOfAll,
     events_of,
     figures,
@@ -23,6 +21,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import gone_at, say_down
+from loadmanager.cli.admin.leaders import MEMBERS_MAX, changes_text, leader_then, led_of
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
@@ -32,7 +31,6 @@ from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.moves import CordonShown
@@ -44,8 +42,6 @@ NO_LEADER = (502, 503, 504)
 UNTIL_THEN = (
     "another broker leads once its session is over; until then nobody decides what moves or splits"
 )
-MEMBERS_MAX = 1_000
-"""Records among which the leader of a time is looked for, the last ones before it."""
 _broker = click.argument("broker", required=False)
 
 
@@ -131,7 +127,7 @@ def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], 
         for name in sorted(loads.figures)
     ]
     members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
-    led, gone, cordons = _led(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
+    led, gone, cordons = led_of(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
     for row in data:
         if bundles:
             row["bundles"] = owned[row["broker"]]
@@ -187,18 +183,6 @@ def _cordon_then(cordon: DocumentThen) -> str:
     return f"cordoned since {text}" + (", to be drained" if cordon.fields.get("drain") else "")
 
 
-def _led(events: Sequence[ArchivedEvent]) -> MemberChange | None:
-    """The term that had begun last; None: its leader had left, or that is not recorded."""
-    left = set[str]()
-    for event in events:  # the newest first
-        change = event.record_as(MemberChange)
-        if change.event == "leads":
-            return None if change.of in left else change
-        if change.event == "left":
-            left.add(change.of)
-    return None
-
-
 def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     if cordon is None:
         return ""
@@ -207,30 +191,11 @@ def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     return progress_text(cordon) + away + note
 
 
-class LeaderThen(NamedTuple):
-    """Who led at a moment."""
-
-    led: MemberChange | None
-    """Its term, as it began; None: nobody led, or that is not recorded."""
-    text: str
-    events: EventsOfAll
-
-
-def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
-    """Who led at a moment, as far as that is recorded."""
-    events = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX)
-    led = _led(events.events)
-    if led is None:
-        return LeaderThen(None, "nobody led, as far as it is recorded", events)
-    before = f"; before it {led.before} did" if led.before else ""
-    since = f"since {clock(led.ts)} ({span(at_ms - led.ts)})"
-    return LeaderThen(led, f"{led.of} led, term {led.epoch}, {since}{before}", events)
-
-
 @group.command("leader")
 @at_option
 def brokers_leader(admin: AdminClient, at: int | None) -> Output:
-    """Show the leader, the number of its term, which grows with each change, and since when.
+    """Show the leader, the number of its term, which grows with each change, since when, who led
+    before, and how often that changed in the last day. With --at, who led then.
 
     Status 1 if it does not answer: it is the one whose session is not known to be over yet.
     """
@@ -253,6 +218,7 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
         raw = {**raw, "brokerId": term.broker, "serviceUrl": term.url}
     since = f"since {clock(term.since)} ({span(cluster.at - term.since)})"
     lines.append(f"term {term.epoch}, {since}")
+    lines += changes_text(admin, cluster.at)
     return Output({**raw, "term": term.epoch, "since": term.since}, lines)
 
 

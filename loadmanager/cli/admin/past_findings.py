@@ -9,9 +9,9 @@ from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import EventsOfAll, events_of, incomplete
 from loadmanager.cli.admin.asking import count_of
-from loadmanager.cli.admin.brokers import LeaderThen, leader_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.leaders import LeaderThen, leader_then
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.engine.findings.recorded import RECORDED_MS, FindingsThen, findings_then

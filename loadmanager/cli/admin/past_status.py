@@ -13,9 +13,10 @@ from loadmanager.cli.admin.archives import (
     loads_at,
 )
 from loadmanager.cli.admin.asking import count_of
-from loadmanager.cli.admin.brokers import brokers_then, leader_then
+from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
 from loadmanager.cli.admin.sentences import lines_of

@@ -147,6 +147,8 @@ def _status(
     late_ms: float,
 ) -> Iterator[str]:
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
+    if (silent_ms := cluster.store_silent_ms) is not None:
+        yield f"THE METADATA STORE HAS NOT ANSWERED THE LEADER FOR {span(silent_ms)}: {GOES_ON}"
     if missing := missing_text(len(live), cluster.expected):
         yield missing
     yield from news(cluster.absent, cluster.at, LATELY_MS)

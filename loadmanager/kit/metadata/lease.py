@@ -26,6 +26,9 @@ class Lease:
     answered_s: float = 0.0
     """When the store gave its last answer to a heartbeat; 0: it gave none."""
 
+    unanswered: bool = False
+    """The connection is lost, or two heartbeats in a row have no answer yet."""
+
     def held(self, now_s: float) -> bool:
         """True if the session is proven at `now_s`."""
         return now_s < self.valid_until_s
@@ -35,6 +38,7 @@ class Lease:
         self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)
         self.proven_until_s = max(self.proven_until_s, self.valid_until_s)
         self.answered_s = max(self.answered_s, sent_at_s)
+        self.unanswered = False
 
     def revoke(self) -> None:
         """End the lease at once, because the session is lost or unknown."""

@@ -327,6 +327,7 @@ class MemoryStore(TreeClient):
         """Lose the connection: no operation is answered, and the lease runs out by itself."""
         if self._beat is not None:
             self._beat.cancel()
+        self._lease.unanswered = True
         self._become(SessionState.SUSPENDED)
 
     def resume(self) -> None:

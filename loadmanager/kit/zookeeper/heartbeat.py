@@ -107,6 +107,8 @@ class Heartbeat:
         with self._lock:
             self._connected = state == KazooState.CONNECTED
             self._heard.clear()
+            if not self._connected:
+                self.lease.unanswered = True
             if state == KazooState.LOST:
                 self._session_id = 0
                 self.lease.revoke()
@@ -134,6 +136,7 @@ class Heartbeat:
             connected, session_id = self._connected, self._session_id
             dead = connected and self._unanswered >= HEARTBEATS_UNANSWERED_MAX
             if not connected or self._unanswered > 1:
+                self.lease.unanswered = True
                 self._outage.unanswered(
                     now_s,
                     last_answer_s=self._answered_s,
@@ -155,6 +158,7 @@ class Heartbeat:
             return
         with self._lock:
             self._unanswered = 0
+            self.lease.unanswered = False
             self._answered_s = self.lease.answered_s = self._monotonic_s()
             self._outage.answered(self._answered_s)
             self._client.last_warning.text = ""  # not the reason for the next outage

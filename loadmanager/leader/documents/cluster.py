@@ -165,6 +165,10 @@ class ClusterShown(Shape):
     """How far off the last replay of a recorded day was: `headroom` goes by the same model."""
     fleet: str | None = None
     """The cluster's name in the daemon beside Pulsar that answers; null: a broker does."""
+    store_silent_ms: int | None = None
+    """For how long the metadata store has not answered the leader, where it should have; null: it
+    does.
+    """
 
 
 class BundleShown(TrafficShown):

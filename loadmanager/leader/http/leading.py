@@ -95,6 +95,7 @@ class LeadingRoutes:
         cluster = operations(self._use).overview.cluster(
             BROKERS.whole(request), listener=listener_of(request), secure=request.secure
         )
+        cluster.store_silent_ms = self._use.store_silent_ms()
         members = self._use.leading.members
         if members is not None:
             who = members.shown()

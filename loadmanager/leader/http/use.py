@@ -60,6 +60,10 @@ class LeaderUse(Protocol):
         """Why there may be none, after "there is no leader now"; empty: not known."""
         ...
 
+    def store_silent_ms(self) -> int | None:
+        """For how long the metadata store has not answered, where it should have; None: it does."""
+        ...
+
 
 def operations(use: LeaderUse) -> LeaderOperations:
     """The load manager's side of the operators' API, on the leader.

@@ -61,6 +61,10 @@ class FleetUse:
         """Not known."""
         return ""
 
+    def store_silent_ms(self) -> int | None:
+        """None: the daemon has no metadata store."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class OrdersGiven:

@@ -108,13 +108,15 @@ async def test_a_silent_connection_is_left_after_four_heartbeats(
 ) -> None:
     """They are counted. What is left of the lease is for the next server."""
     with spying(zookeeper_server.port) as spy:
-        async with ZooKeeperStore(settings_of(spy, 2_000)):
+        async with ZooKeeperStore(settings_of(spy, 2_000)) as store:
             await until(lambda: len(spy.txids) >= 2, "answers")
             spy.hold_answers(True)
             before = len(spy.txids)
+            await until(lambda: store.lease.unanswered, "two that have no answer")
             await until(lambda: spy.ended > 0, "the connection is left")
             unanswered = len(spy.heartbeats_s) - before
             spy.hold_answers(False)
+            await until(lambda: not store.lease.unanswered, "answers on the next connection")
     # one more if it was sent before the answers were held
     assert HEARTBEATS_UNANSWERED_MAX <= unanswered <= HEARTBEATS_UNANSWERED_MAX + 1
     left = LEASE_FRACTION - (HEARTBEATS_UNANSWERED_MAX + 1) / HEARTBEATS_PER_TIMEOUT

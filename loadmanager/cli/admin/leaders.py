@@ -1,0 +1,112 @@
+"""Who led, and how often that changed: from the archives of all brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.times import clock, span
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import Decision
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.units import DAY_MS, HOUR_MS
+
+MEMBERS_MAX = 1_000
+"""Records among which the leader of a time is looked for, the last ones before it."""
+DECISIONS = tuple(
+    f"{Decision.kind}.{action}" for action in ("unload", "skip", "place", "split", "move")
+)
+
+
+class LeaderThen(NamedTuple):
+    """Who led at a moment."""
+
+    led: MemberChange | None
+    """Its term, as it began; None: nobody led, or that is not recorded."""
+    text: str
+    events: EventsOfAll
+
+
+def led_of(events: Sequence[ArchivedEvent]) -> MemberChange | None:
+    """The term that had begun last; None: its leader had left, or that is not recorded."""
+    left = set[str]()
+    for event in events:  # the newest first
+        change = event.record_as(MemberChange)
+        if change.event == "leads":
+            return None if change.of in left else change
+        # What a leader records of itself is how an earlier session of it had ended.
+        if change.event == "left" and change.broker != change.of:
+            left.add(change.of)
+    return None
+
+
+def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
+    """Who led at a moment, as far as that is recorded."""
+    events = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX)
+    led, since = led_of(events.events), "since"
+    if (decided := _decided_by(admin, at_ms, events.events)) is not None:
+        led, since = decided, "at the latest since"
+    if led is None:
+        return LeaderThen(None, "nobody led, as far as it is recorded", events)
+    before = f"; before it {led.before} did" if led.before else ""
+    text = f"{led.of} led, term {led.epoch}, {since} {clock(led.ts)} ({span(at_ms - led.ts)})"
+    return LeaderThen(led, text + before, events)
+
+
+def _decided_by(
+    admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent]
+) -> MemberChange | None:
+    """The leader of the last decision, if its term's begin is not recorded (any more)."""
+    decisions = events_of(admin, DECISIONS, until_ms=at_ms, limit=1).events
+    if not decisions:
+        return None
+    decision = decisions[0].record_as(Decision)
+    begun, ended = 0, 0
+    for event in members:
+        change = event.record_as(MemberChange)
+        if change.event == "leads":
+            begun = max(begun, change.epoch or 0)
+        elif change.event == "left" and change.of == decision.broker != change.broker:
+            ended = max(ended, change.ts)
+    if not decision.epoch or decision.epoch <= begun or ended >= decisions[0].last:
+        return None
+    return MemberChange(
+        ts=decisions[0].ts,
+        broker=decision.broker,
+        of=decision.broker,
+        event="leads",
+        epoch=decision.epoch,
+    )
+
+
+def changes_text(admin: AdminClient, now_ms: int) -> Iterator[str]:
+    """Who led before, and how often the leader changed lately; nothing if no archive knows."""
+    try:
+        if not has_archives(admin):
+            return
+        kinds, since = (MemberChange.kind,), now_ms - DAY_MS
+        events = events_of(admin, kinds, since_ms=since, limit=MEMBERS_MAX)
+    except OperationalError:  # it is of use without
+        return
+    changes = [event.record_as(MemberChange) for event in events.events]
+    terms = [change for change in changes if change.event == "leads"]
+    if terms and terms[0].before:
+        begun = next((it for it in terms[1:] if it.of == terms[0].before), None)
+        of = "" if begun is None else f", term {begun.epoch}, since {clock(begun.ts)}"
+        yield f"before it {terms[0].before} led{of}"
+    times = [after.ts for after, _ in pairwise(terms)]
+    times += [term.ts for term in terms[-1:] if term.before]
+    hour = sum(ts >= now_ms - HOUR_MS for ts in times)
+    least = "at least " if len(changes) == MEMBERS_MAX else ""
+    day = f"{least}{_times(len(times))} in the last day"
+    yield f"the leader changed {_times(hour)} in the last hour, {day}"
+    if events.missing:
+        yield f"not all is here: {', '.join(sorted(events.missing))} did not answer"
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
