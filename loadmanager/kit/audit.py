@@ -43,6 +43,8 @@ class Asked:
     orders: bool = False
     """Whether it is one of the orders that brokers give each other."""
     note: str = ""
+    failed: str = ""
+    """Why it failed, without a change of anything stored."""
     read: dict[str, bytes] = field(default_factory=dict, init=False)
     written: dict[str, Written] = field(default_factory=dict, init=False)
     unnamed: int = field(default=0, init=False)
@@ -169,6 +171,8 @@ class ChangeShown(Shape):
     """By which it can be undone; null in what earlier versions recorded."""
     words: str | None = None
     """What was done, in words; null in what earlier versions recorded."""
+    failed: bool = False
+    """Whether it could not be carried out: `note` says why, and nothing stored became another."""
 
     def __str__(self) -> str:
         """What was done."""

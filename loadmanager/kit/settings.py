@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from loadmanager.kit.conf import NO_EFFECT, Checked, Key
 from loadmanager.kit.errors import ConfigError
@@ -31,6 +31,9 @@ SHOWN_MAX = 200
 
 HIDDEN = "*****"
 """What is shown of a secret."""
+
+SettingOrigin = Literal["settings set", "--set", "broker.conf", "default"]
+"""Where a value comes from: stored for all brokers, the command line, the file, or this version."""
 
 Leaf = TypeVar("Leaf")
 
@@ -122,7 +125,10 @@ class Keys:
         Raises `ConfigError` naming every key whose value is out of range or cannot be parsed, its
         value and what is allowed.
         """
-        return self.parse({**(read_properties(path) if path else {}), **(overrides or {})})
+        settings = self.parse({**(read_properties(path) if path else {}), **(overrides or {})})
+        keys = self.by_name()
+        names = (keys[name].key.name for name in overrides or () if name in keys)
+        return dataclasses.replace(settings, overridden=frozenset(names))
 
     def parse(self, values: Mapping[str, str]) -> Settings:
         """Settings of key → text. Raises `ConfigError` as `load` does."""
@@ -212,6 +218,8 @@ class Settings:
     given: Mapping[str, str]
     """Known keys that a file or an override set, as text."""
     unknown: tuple[Unknown, ...] = ()
+    overridden: frozenset[str] = frozenset()
+    """Those that `--set` said, whatever the file says."""
 
     def leaf(self, kind: type[Leaf]) -> Leaf:
         """The settings of one component."""
@@ -222,7 +230,7 @@ class Settings:
         """These settings with some keys changed. Raises `ConfigError` as `Keys.parse` does."""
         changed = self.keys.parse({**self.given, **overrides})
         unknown = tuple(dict.fromkeys((*self.unknown, *changed.unknown)))[:UNKNOWN_MAX]
-        return dataclasses.replace(changed, unknown=unknown)
+        return dataclasses.replace(changed, unknown=unknown, overridden=self.overridden)
 
     def without_effect(self) -> dict[str, str]:
         """Keys that are set and do nothing here, sorted, with the reasons."""

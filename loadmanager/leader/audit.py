@@ -139,6 +139,7 @@ class AuditLog:
         yield CHANGES_DROPPED.sample(self.dropped)
 
     def _records(self, asked: Asked) -> Iterator[AuditedChange]:
+        failed = "failed: " if asked.failed else ""
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
             before, after = _clipped(before), _clipped(after)
@@ -157,13 +158,14 @@ class AuditLog:
                 after=after,
                 note=self._note(asked),
                 id=change_id(now_ms, next(self._numbers), self._broker_id),
-                words=in_words(asked.what, path, before, after)[:WHAT_MAX],
+                words=f"{failed}{in_words(asked.what, path, before, after)}"[:WHAT_MAX],
+                failed=bool(asked.failed),
             )
 
     @staticmethod
     def _note(asked: Asked) -> str | None:
         more = f"{asked.unnamed} {NOT_NAMED}" if asked.unnamed else ""
-        return "; ".join(filter(None, (asked.note, more))) or None
+        return "; ".join(filter(None, (asked.failed, asked.note, more))) or None
 
     def _texts(self, written: Written) -> tuple[str | None, str | None]:
         """The fields that are different before and after."""

@@ -110,6 +110,7 @@ class Operations:
                 bundle=bundle, state=None, outcome=outcome, pinned_until=pinned_until
             )
         if source == destination:
+            nothing_changed()
             outcome = PartialOutcome(f"{destination} owns it already", owner=source)
             return NothingMoved(
                 bundle=bundle, state=None, outcome=outcome, pinned_until=pinned_until

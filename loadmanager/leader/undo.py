@@ -112,7 +112,9 @@ class TermUndo:
                     draft.refuse(id_, None, None, _EARLIER)
                 continue
             of_id = order.changes.get(id_, ())
-            if len(of_id) == 1:
+            if len(of_id) == 1 and of_id[0].failed:
+                draft.refuse(id_, str(of_id[0]), None, "it changed nothing that is stored")
+            elif len(of_id) == 1:
                 changes.append(of_id[0])
             elif of_id:
                 brokers = " and ".join(each.broker for each in of_id)

@@ -355,7 +355,8 @@ class Facts:
             f"what LIKE '{method} /admin/v2/namespaces/%'" for method in ("PUT", "DELETE")
         )
         changes = self._rows(
-            f"SELECT ts, broker, role, address, what FROM {good('change')} WHERE {methods} "
+            f"SELECT ts, broker, role, address, what FROM {good('change')} WHERE ({methods}) "
+            "AND failed IS NOT TRUE "
             f"ORDER BY ts DESC, broker, what LIMIT {CHANGES_MAX}"
         )
         matches = [(row, NAMESPACE_CHANGE.fullmatch(row["what"])) for row in changes]

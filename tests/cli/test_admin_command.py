@@ -30,6 +30,7 @@ from loadmanager.cli.admin.client import SilentError, while_it_lives
 from loadmanager.cli.admin.restarting import how_drained
 from loadmanager.cli.admin.topics import unread_note, unread_text
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.findings import BusyTopic
 from loadmanager.leader.documents.moves import CordonShown
 
@@ -194,6 +195,23 @@ async def test_tenants(capsys: pytest.CaptureFixture[str]) -> None:
         assert "shop" not in await shell.json("tenants", "list")
 
 
+async def test_topics_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are open, and those that are stored and not open."""
+    topic, closed = (f"persistent://acme/orders/{name}" for name in ("found-open", "found-closed"))
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.brokers[0].serve(TopicName.parse(topic))
+        assert (await shell.run("topics", "create", closed))[0] == 0
+        assert (await shell.run("topics", "unload", closed))[0] == 0
+        status, out, _ = await shell.run("find", "FOUND-")
+        rows = {line.split()[0]: line for line in out.splitlines() if line.startswith("persistent")}
+        assert (status, rows.keys()) == (0, {topic, closed})
+        assert served.broker_id(0) in rows[topic]
+        assert "not open" in rows[closed]
+        assert (await shell.json("find", "orders/found-c"))["storedTopics"] == [closed]
+        assert (await shell.run("find", "acme/nothing/found"))[0] == 1
+
+
 async def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
     """A key is set for all brokers, listed, and left to each broker.conf again."""
     key = "loadBalancerSheddingEnabled"
@@ -211,7 +229,7 @@ async def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
         split = every["loadBalancerAutoBundleSplitEnabled"]
         assert split == {"value": "true", "from": "default"}
         conf = every["loadBalancerReportUpdateMinIntervalMillis"]
-        assert (conf["value"] is not None, conf["from"]) == (True, "broker.conf or --set")
+        assert (conf["value"] is not None, conf["from"]) == (True, "--set")
         assert (await shell.run("settings", "unset", key))[0] == 0
         for words, expected, said in (
             (("unset", key), 1, "nothing was changed"),

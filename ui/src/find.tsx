@@ -81,7 +81,7 @@ async function elsewhere(text: string): Promise<Hit[]> {
     return [...owned, ...all.filter((name) => !listed.has(name)).map((name) => bundleHit(name, ""))];
   }
   const topic = BUNDLE.test(text) ? null : TOPIC.exec(text);
-  if (!topic) return (await Promise.all([busy(text), clients(text)])).flat();
+  if (!topic) return clients(text);
   const [, domain = "persistent", tenant = "", namespace = "", local = ""] = topic;
   const names = [domain, tenant, namespace, local].map(encodeURIComponent);
   const range = await get<string>(`/lookup/v2/topic/${names.join("/")}/bundle`);
@@ -90,35 +90,17 @@ async function elsewhere(text: string): Promise<Hit[]> {
   return [{ kind: "topic", name, about: `in ${shortBundle(bundle)}`, opens: bundleHit(bundle, "").opens }];
 }
 
-// Topics with traffic, by a part of their name: those with most of it at each broker.
-async function busy(text: string): Promise<Hit[]> {
-  if (isDaemon(cluster.value)) return [];
-  type Busiest = { brokers: Record<string, { topic: string; bundle: string }[]> };
-  const { brokers } = await get<Busiest>(`${V1}/busiest-topics`);
-  const wanted = text.toLowerCase();
-  const topics = Object.values(brokers).flat();
-  return topics
-    .filter(({ topic }) => topic.replace(/^[a-z-]+:\/\//, "").toLowerCase().includes(wanted))
-    .slice(0, SHOWN / 2)
-    .map(({ topic, bundle }) => ({
-      kind: "topic",
-      name: topic,
-      about: `in ${shortBundle(bundle)}`,
-      opens: bundleHit(bundle, "").opens,
-    }));
-}
-
 // The other topics of a connection whose limits hold it.
 function of(heldFor: string[] | undefined, topic: string): string {
   const others = (heldFor ?? []).filter((other) => other !== topic);
   return others.length ? ` of ${others.join(" and ")} on its connection` : "";
 }
 
-// Producers, consumers and subscriptions, by a part of a name or of a client's address.
+// Open topics, producers, consumers and subscriptions, by a part of a name or of a client's address.
 async function clients(text: string): Promise<Hit[]> {
   if (isDaemon(cluster.value) || text.length < 2) return [];
   const query = `find=${encodeURIComponent(text)}&limit=${SHOWN}`;
-  const { clients: list = [] } = await get<ClientsFound>(`${V1}/clients?${query}`);
+  const { clients: list = [], topics = [] } = await get<ClientsFound>(`${V1}/clients?${query}`);
   const hits = list.map(({ kind, name, topic, bundle, client, subscription, rate, heldBy, heldFor }): Hit => ({
     kind,
     name,
@@ -134,7 +116,13 @@ async function clients(text: string): Promise<Hit[]> {
     opens: client && name ? { kind: "client", name } : bundleHit(bundle, "").opens,
     key: `${topic} ${client}`,
   }));
-  return [...hits, ...(await recorded(text))];
+  const open = topics.slice(0, SHOWN / 2).map(({ topic, bundle, broker, rateIn, rateOut }): Hit => ({
+    kind: "topic",
+    name: topic,
+    about: `in ${shortBundle(bundle)} at ${broker} ${messages(rateIn + rateOut)} msg/s`,
+    opens: bundleHit(bundle, "").opens,
+  }));
+  return [...open, ...hits, ...(await recorded(text))];
 }
 
 // Somebody who may be away: what is recorded of exactly this name or address.

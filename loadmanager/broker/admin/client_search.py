@@ -1,4 +1,4 @@
-"""The route that finds clients by their names and addresses, on all brokers."""
+"""The route that finds clients and topics by their names and addresses, on all brokers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.heat import LOCAL
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.broker.ports.topics import ClientFound, ClientsFound
+from loadmanager.broker.ports.topics import ClientFound, ClientsFound, TopicFound, topic_rank
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, operation
@@ -33,7 +33,7 @@ class ClientSearchRoutes:
     @operation(answer=ClientsFound, query=(FIND, LIMIT, LOCAL))
     async def clients(self, request: web.Request) -> web.Response:
         """Producers, consumers and subscriptions by a part of their name, of their client's address
-        or role: those with exactly this name first.
+        or role, and open topics by a part of their name: those with exactly this name first.
 
         Of more than 200 brokers, 200 are asked, others each time.
         """
@@ -53,12 +53,18 @@ class ClientSearchRoutes:
             exact = wanted in (each.name.casefold(), (each.client or "").rpartition(":")[0])
             return not exact, each.name, each.topic, each.kind
 
+        def topic_order(each: TopicFound) -> tuple[bool, str]:
+            return topic_rank(each.topic, wanted) is not False, each.topic
+
         parts = answers.brokers.values()
         clients = [each for part in parts for each in part.clients]
+        topics = [each for part in parts for each in part.topics]
         return shown(
             ClientsFound(
                 clients=heapq.nsmallest(most, clients, key=order),
                 total=sum(part.total for part in parts),
+                topics=heapq.nsmallest(most, topics, key=topic_order),
+                topics_total=sum(part.topics_total for part in parts),
                 all_searched=all(part.all_searched for part in parts),
                 not_asked=answers.not_asked,
                 no_answer=answers.no_answer,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from loadmanager.kit.model import Model, Shape
+from loadmanager.kit.settings import SettingOrigin
 
 
 class Tenant(Shape):
@@ -94,3 +95,12 @@ class LimitEndShown(Shape):
     """Milliseconds since the epoch."""
     then: dict[str, Any] | None
     """The limit afterwards, unless somebody changes it before; null: none of its own."""
+
+
+class SettingShown(Shape):
+    """A key of broker.conf at one broker."""
+
+    value: str
+    """In force, as broker.conf spells it; `*****` for a secret."""
+    origin: SettingOrigin
+    """Where it comes from."""

@@ -33,6 +33,7 @@ from loadmanager.broker.admin.routes_message_policies import MessagePolicyRoutes
 from loadmanager.broker.admin.routes_policies import PolicyRoutes
 from loadmanager.broker.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.broker.admin.schemas import SchemaRoutes
+from loadmanager.broker.admin.settings_shown import SettingRoutes
 from loadmanager.broker.admin.subscriptions import SubscriptionRoutes
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.topic_stats import StatsRoutes
@@ -158,6 +159,7 @@ class AdminServer:
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),
             LimitEndRoutes(use),
+            SettingRoutes(use),
             PolicyRoutes(use, cluster=cluster),
             MessagePolicyRoutes(use),
             QuotaRoutes(use),

@@ -50,18 +50,44 @@ class ClientFound(Shape):
     """When limits began to hold its connection, now or again and again, in ms since the epoch."""
 
 
+class TopicFound(Shape):
+    """An open topic; rates are messages/s of the last stats period."""
+
+    topic: str
+    bundle: str
+    broker: str
+    producers: int
+    consumers: int
+    rate_in: float
+    rate_out: float
+
+
 class ClientsFound(Shape):
     """Those whose name, address or role has the text in it."""
 
     clients: list[ClientFound] = msgspec.field(default_factory=list)
     total: int = 0
     """How many there are."""
+    topics: list[TopicFound] = msgspec.field(default_factory=list)
+    """Open topics whose name has the text in it."""
+    topics_total: int = 0
     all_searched: bool = True
     """False: a broker has more clients than it looks at."""
     not_asked: int = 0
     """Brokers beyond those that are asked at once."""
     no_answer: dict[str, str] = msgspec.field(default_factory=dict)
     """Broker → why it gave none."""
+
+
+def topic_rank(topic: str, wanted: str) -> bool | None:
+    """False, which comes first, for a topic of exactly this name, with or without all before it;
+    True if the text is in its name, None if not. `wanted` is in lower case.
+    """
+    name = topic.casefold()
+    _, _, path = name.partition("://")
+    if wanted in (name, path, path.rpartition("/")[2]):
+        return False
+    return True if wanted in (name if "://" in wanted else path) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Finds producers, consumers and subscriptions that are served here by a part of a name, of a
-client's address or of a role. It looks at what is attached, and never at a message.
+client's address or of a role, and open topics by a part of their name. It looks at what is
+attached, and never at a message.
 """
 
 from __future__ import annotations
@@ -8,8 +9,15 @@ import asyncio
 import heapq
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Generic, TypeVar
 
-from loadmanager.broker.ports.topics import ClientFound, ClientKind, ClientsFound
+from loadmanager.broker.ports.topics import (
+    ClientFound,
+    ClientKind,
+    ClientsFound,
+    TopicFound,
+    topic_rank,
+)
 from loadmanager.broker.protocol.hosted import (
     AttachedConsumer,
     AttachedProducer,
@@ -18,6 +26,8 @@ from loadmanager.broker.protocol.hosted import (
 )
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.tasks import sleep
+
+T = TypeVar("T")
 
 LOOKED_AT_ONCE = 200
 """Names that are compared before clients have their turn."""
@@ -38,25 +48,65 @@ class ClientSearch:
             return await self._find(text.casefold(), most, broker)
 
     async def _find(self, wanted: str, most: int, broker: str) -> ClientsFound:
-        best, total, looked = list[tuple[bool, str, int, ClientFound]](), 0, 0
+        clients, open_topics = _Best[ClientFound](most), _Best[TopicFound](most)
+        looked = 0
         topics = chain.from_iterable(
             list(opened.topics.values()) for opened in list(self._bundles.values())
         )
         for hosted in topics:
-            for each in () if hosted.fenced else list(_all_of(hosted, broker, self._clock)):
+            if hosted.fenced:
+                continue
+            name = str(hosted.name)
+            looked += 1
+            if (rank := topic_rank(name, wanted)) is not None:
+                open_topics.add(rank, name, _topic_of(hosted, broker))
+            for each in list(_all_of(hosted, broker, self._clock)):
                 looked += 1
                 if looked % LOOKED_AT_ONCE == 0:
                     await sleep(0)
-                rank = _rank(each, wanted)
-                if rank is not None:
-                    total += 1
-                    best.append((rank, each.name, total, each))
-                    if len(best) > 2 * most:
-                        best = heapq.nsmallest(most, best)
+                if (rank := _rank(each, wanted)) is not None:
+                    clients.add(rank, each.name, each)
             if looked >= LOOKED_MAX:
                 break
-        shown = [each for *_, each in heapq.nsmallest(most, best)]
-        return ClientsFound(clients=shown, total=total, all_searched=looked < LOOKED_MAX)
+        return ClientsFound(
+            clients=clients.first(),
+            total=clients.total,
+            topics=open_topics.first(),
+            topics_total=open_topics.total,
+            all_searched=looked < LOOKED_MAX,
+        )
+
+
+class _Best(Generic[T]):
+    """The first of what was looked at."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._best: list[tuple[bool, str, int, T]] = []
+        self.total = 0
+
+    def add(self, rank: bool, name: str, each: T) -> None:
+        """One more."""
+        self.total += 1
+        self._best.append((rank, name, self.total, each))
+        if len(self._best) > 2 * self._most:
+            self._best = heapq.nsmallest(self._most, self._best)
+
+    def first(self) -> list[T]:
+        """The first ones."""
+        return [each for *_, each in heapq.nsmallest(self._most, self._best)]
+
+
+def _topic_of(hosted: HostedTopic, broker: str) -> TopicFound:
+    return TopicFound(
+        topic=str(hosted.name),
+        bundle=hosted.bundle,
+        broker=broker,
+        producers=len(hosted.producers),
+        consumers=len(hosted.attached),
+        rate_in=hosted.traffic.msg_rate_in,
+        rate_out=hosted.traffic.msg_rate_out,
+    )
 
 
 def _all_of(hosted: HostedTopic, broker: str, clock: Clock) -> Iterator[ClientFound]:

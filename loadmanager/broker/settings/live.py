@@ -5,6 +5,7 @@ The metadata store holds the dynamic values. One that cannot be used is left out
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.conf import Key, Live
 from loadmanager.kit.errors import BadInputError, ConfigError
-from loadmanager.kit.settings import Problem, Settings, parse_value, spell
+from loadmanager.kit.settings import Problem, SettingOrigin, Settings, parse_value, spell
 
 REJECTED = "loadManagerRejectedDynamicConfiguration"
 """What `LiveSettings.in_force` calls the stored values that are not in force."""
@@ -52,6 +53,17 @@ class LiveSettings:
         shown = self._settings.runtime()
         return {**shown, REJECTED: "; ".join(self.rejected.values())} if self.rejected else shown
 
+    def origins(self) -> dict[str, SettingOrigin]:
+        """Every key → where its value in force comes from."""
+        return {name: self._origin(name) for name in self._settings.runtime()}
+
+    def _origin(self, name: str) -> SettingOrigin:
+        if name in self._good:
+            return "settings set"
+        if name in self._file.overridden:
+            return "--set"
+        return "broker.conf" if name in self._file.given else "default"
+
     def dynamic_names(self) -> list[str]:
         """Keys that may be changed on a running broker."""
         return KEYS.dynamic_names()
@@ -88,7 +100,7 @@ class LiveSettings:
         given |= {name: text for name, text in file.given.items() if name in dynamic}
         changed = KEYS.parse(given)
         check(changed)
-        self._file = changed
+        self._file = dataclasses.replace(changed, overridden=file.overridden)
         return self.apply(self._stored), sorted(differ - dynamic)
 
     def strategies_with(self, changed: Mapping[str, str]) -> StrategySettings:

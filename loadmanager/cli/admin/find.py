@@ -1,5 +1,5 @@
-"""`loadmanager admin find`: where a client, a producer, a consumer or a subscription is, and who
-was refused.
+"""`loadmanager admin find`: where a topic, a client, a producer, a consumer or a subscription is,
+and who was refused.
 """
 
 from __future__ import annotations
@@ -9,28 +9,31 @@ from itertools import islice
 
 import click
 
-from loadmanager.broker.ports.topics import ClientsFound
+from loadmanager.broker.ports.topics import ClientsFound, topic_rank
 from loadmanager.cli.admin.archives import (
     events_of,
     has_archives,
     incomplete,
     now_ms,
 )
-from loadmanager.cli.admin.asking import OWN, count_of, query
+from loadmanager.cli.admin.asking import OWN, count_of, namespace_path, namespaces_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
+from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import clock, since_option
-from loadmanager.cli.terminal import Shown, table
+from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.clients import REFUSED, ClientStep
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.units import HOUR_MS
 
 WAITS_MAX = 3
 """For so many topics with clients that wait, it names who uses most of what they wait for."""
 RECORDS_MAX = 1_000
+NAMESPACES_MAX = 50
+"""Namespaces whose stored topics are looked through."""
 STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
 
 
@@ -42,11 +45,12 @@ STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
     "--limit", type=click.IntRange(1, 200), default=20, metavar="N", help="at most N [default: 20]"
 )
 def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refused: bool) -> Output:
-    """Find producers, consumers and subscriptions by a part of a name, an address or a role, and
-    with --refused who was refused something.
+    """Find topics, producers, consumers and subscriptions by a part of a name, an address or a
+    role, and with --refused who was refused something.
 
     It says on which topic they are, which broker serves it, how much they get through, and what
-    holds them now; those with exactly this name come first. `history` of the name or the address
+    holds them now; those with exactly this name come first. Topics that are not open are looked for
+    among the stored ones, in 50 namespaces at most. `history` of the name or the address
     tells when they came, left and were refused. With --refused, those of the last hour who were
     refused something, or since --since, how often, and when last; TEXT is then a part of a name, an
     address, a role, a topic or the reason, or left out.
@@ -74,8 +78,8 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
         for each in answer.clients
     ]
     headers = ("kind", "name", "client", "topic", "bundle", "broker", "since", "msg/s", "held by")
-    shown: Shown = table(headers, rows) if rows else _last_of(admin, text)
-    notes = list[str]()
+    topics, notes = _topics(admin, text, answer, limit)
+    shown: Shown = table(headers, rows) if rows else [] if topics else _last_of(admin, text)
     waits = {each.topic: each.held_by for each in answer.clients if each.held_by}
     for topic, causes in islice(waits.items(), WAITS_MAX):
         notes += [each for each in greatest_users(admin, topic, causes) if each not in notes]
@@ -87,7 +91,58 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
         notes.append("a broker has so many clients that it did not look at all of them")
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
-    return Output(raw, (shown, *notes), status=0 if rows else 1, missing=answer.no_answer)
+    data = {**raw, "storedTopics": [row[0] for row in topics[len(answer.topics) :]]}
+    of_topics = ("topic", "bundle", "broker", "producers", "consumers", "msg in/s", "msg out/s")
+    parts = (*([table(of_topics, topics)] if topics else ()), shown, *notes)
+    return Output(data, parts, status=0 if rows or topics else 1, missing=answer.no_answer)
+
+
+def _topics(
+    admin: AdminClient, text: str, answer: ClientsFound, limit: int
+) -> tuple[list[tuple[Cell, ...]], list[str]]:
+    """Rows of the open topics of this name, and of stored ones that are not open; and notes."""
+    rows: list[tuple[Cell, ...]] = [
+        (it.topic, it.bundle, it.broker, it.producers, it.consumers, it.rate_in, it.rate_out)
+        for it in answer.topics
+    ]
+    if answer.topics_total > len(rows):
+        more = answer.topics_total - len(rows)
+        return rows, [f"and {count_of(more, 'more topic')}: a longer text, or --limit"]
+    stored, notes = _stored(admin, text.casefold(), {it.topic for it in answer.topics})
+    rows += [(topic, None, "not open", *[None] * 4) for topic in stored[: limit - len(rows)]]
+    if len(stored) > limit - len(answer.topics):
+        notes.append("and more topics that are not open: a longer text, or --limit")
+    return rows, notes
+
+
+def _stored(admin: AdminClient, wanted: str, beside: set[str]) -> tuple[list[str], list[str]]:
+    """Stored topics of this name beside those, and what was not looked through."""
+    try:
+        namespaces = namespaces_of(admin)
+        if "/" in wanted:  # it says of which namespace it is
+            path = wanted.partition("://")[2] or wanted
+            namespaces = [it for it in namespaces if _may_have(it.casefold(), path)]
+        stored = [
+            topic
+            for it in namespaces[:NAMESPACES_MAX]
+            for topic in admin.get(f"{namespace_path(it)}/topics?mode=ALL", Names)
+            if topic not in beside and topic_rank(topic, wanted) is not None
+        ]
+    except LoadManagerError:  # of a daemon, or of one who may not see them
+        return [], []
+    stored.sort(key=lambda topic: (topic_rank(topic, wanted) is not False, topic))
+    more = len(namespaces) - NAMESPACES_MAX
+    return stored, [f"topics that are not open were not looked for in {more} more namespaces"] * (
+        more > 0
+    )
+
+
+def _may_have(namespace: str, path: str) -> bool:
+    """Whether a topic of a namespace may have this part of a path in its name."""
+    parts = path.split("/")
+    if len(parts) > 3:
+        return False
+    return path in f"{namespace}/" or f"{namespace}/".endswith(f"{'/'.join(parts[:-1])}/")
 
 
 def _last_of(admin: AdminClient, text: str) -> list[str]:

@@ -90,9 +90,9 @@ def changes_text(admin: AdminClient, now_ms: int) -> Iterator[str]:
             return
         kinds, since = (MemberChange.kind,), now_ms - DAY_MS
         events = events_of(admin, kinds, since_ms=since, limit=MEMBERS_MAX)
+        changes = [event.record_as(MemberChange) for event in events.events]
     except OperationalError:  # it is of use without
         return
-    changes = [event.record_as(MemberChange) for event in events.events]
     terms = [change for change in changes if change.event == "leads"]
     if terms and terms[0].before:
         begun = next((it for it in terms[1:] if it.of == terms[0].before), None)

@@ -8,9 +8,10 @@ from urllib.parse import quote
 
 import click
 
+from loadmanager.broker.admin.documents import SettingShown
 from loadmanager.cli.admin.archives import EventsOfAll, events_of, fields_of_change, incomplete
-from loadmanager.cli.admin.asking import V2, ask_each, brokers_of, count_of
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
 from loadmanager.cli.admin.shapes import Document, Names, Texts
 from loadmanager.cli.admin.times import at_option, clock
@@ -50,7 +51,8 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
     answers, missing = ask_each(admin, brokers_of(admin), _in_force)
     compared = _compared(answers)
     if every:
-        rows = list(_every(admin.get(CONFIGURATION, Names), values, answers))
+        origins, _ = ask_each(admin, list(answers), _origins)
+        rows = list(_every(admin.get(CONFIGURATION, Names), values, answers, origins))
         data = {key: {"value": value, "from": origin} for key, value, origin in rows}
         listed_keys = table(("key", "value in force", "from"), rows)
         return Output(data, (listed_keys, compared), missing=missing)
@@ -59,10 +61,13 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
 
 
 def _every(
-    names: Iterable[str], values: Mapping[str, str], answers: Mapping[str, Mapping[str, str]]
+    names: Iterable[str],
+    values: Mapping[str, str],
+    answers: Mapping[str, Mapping[str, str]],
+    origins: Mapping[str, Mapping[str, SettingShown]],
 ) -> Iterator[tuple[str, str | None, str]]:
     """Each key with its value in force and where that comes from: set for all brokers, their
-    broker.conf, or the default of this version.
+    broker.conf, their command line, or the default of this version.
     """
     from loadmanager.broker import settings  # it takes time
 
@@ -70,15 +75,21 @@ def _every(
     for name in sorted(names):
         said = dict.fromkeys(answer[name] for answer in answers.values() if name in answer)
         value = " or ".join(said) if said else values.get(name)
-        if name in values:
-            origin = "settings set"
-        elif len(said) > 1:
-            origin = "broker.conf or --set, which differ"
-        elif value is None:
-            origin = "no broker says"
-        else:
+        of = dict.fromkeys(each[name].origin for each in origins.values() if name in each)
+        origin = " or ".join(of)
+        if not of:  # of brokers of an earlier version
             origin = "default" if value == defaults.get(name) else "broker.conf or --set"
-        yield name, value, origin
+            origin = "settings set" if name in values else origin
+        if name not in values and len(said) > 1:
+            origin += ", which differ"
+        yield name, value, "no broker says" if value is None else origin
+
+
+def _origins(at: AdminClient, _broker: str) -> dict[str, SettingShown]:
+    try:
+        return at.get(f"{OWN}/settings", dict[str, SettingShown])
+    except AnsweredError:  # an earlier version
+        return {}
 
 
 def _compared(answers: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -255,8 +255,11 @@ def _orders(events: Sequence[ArchivedEvent]) -> Iterator[tuple[int, str]]:
     an undo do.
     """
     for event in events:
-        if event.kind == AuditedChange.kind and _change(event):
-            yield event.ts, _who(event.record_as(AuditedChange))
+        if event.kind != AuditedChange.kind or not _change(event):
+            continue
+        change = event.record_as(AuditedChange)
+        if not change.failed:
+            yield event.ts, _who(change)
     for event in events:
         if event.kind == MOVED and (by := event.record_as(Decision).why.get("orderedBy")):
             yield event.ts, by

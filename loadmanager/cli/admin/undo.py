@@ -29,7 +29,8 @@ from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPl
 UNDO = f"{OWN}/undo"
 ENDED_MAX = 1_000
 BALANCED = (
-    "what the balancer moved is not in it: `loadmanager admin moves list --since …` has the ids"
+    "what the balancer moved is not in it: `undo --moves --since …` moves all of "
+    "that back, `undo ID` what one cycle of `admin decisions` or one move of `moves list` moved"
 )
 MOVES = f"{OWN}/moves"
 AGAIN = "the balancer may move them again: `loadmanager admin moves pause` holds it"
@@ -117,7 +118,7 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
             f"there are more than {CHANGES_MAX} changes since then, those of clients with them: "
             "--role or a later --since says which to undo"
         )
-    ids = tuple(change.id for change in changes if change.id and by_operator(change))
+    ids = tuple(change.id for change in changes if change.id and _may_be_undone(change))
     if not ids:
         raise OperationalError(
             f"no change of an operator since then is known: nothing to undo; {BALANCED}"
@@ -128,6 +129,10 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
             "a later --since says which"
         )
     return ids
+
+
+def _may_be_undone(change: ChangeShown) -> bool:
+    return by_operator(change) and not change.failed
 
 
 def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], KnownChanges]:

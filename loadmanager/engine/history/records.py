@@ -240,6 +240,8 @@ class AuditedChange(Record):
     """By which the change can be undone; None: a version before there were ids wrote this."""
     words: str | None = None
     """What was done, in words; None: a version that had none wrote this."""
+    failed: bool = False
+    """Whether it could not be carried out; `note` says why."""
 
     def __str__(self) -> str:
         """What was done."""

@@ -125,7 +125,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except RefusedError as error:
         return failed(error.status, str(error))
     except LoadManagerError as error:
-        return failed(_status(error), str(error))
+        return failed(status_of(error), str(error))
     except web.HTTPException as error:
         return _of_aiohttp(error, request)
     except Exception:
@@ -138,10 +138,11 @@ def _elsewhere(error: ElsewhereError, request: web.Request) -> web.Response:
     try:
         return redirect_to(error.broker, request, authoritative=error.authoritative)
     except LoadManagerError as without_tls:
-        return failed(_status(without_tls), str(without_tls))
+        return failed(status_of(without_tls), str(without_tls))
 
 
-def _status(error: LoadManagerError) -> int:
+def status_of(error: LoadManagerError) -> int:
+    """Pulsar's status code for an error."""
     if isinstance(error, NotFoundError):
         return 404
     if isinstance(error, ConflictError) and not isinstance(error, StaleError):

@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 from loadmanager.cli import main
+from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.kit.audit import Asked, ChangeShown, asking
 from loadmanager.kit.http.auditing import PEERS, audited
 from loadmanager.kit.metadata.memory import MemoryTree
@@ -110,6 +111,35 @@ async def test_stored_documents(method: str, path: str, body: Any, stored: str) 
         assert found["before"] is None
         assert found["after"] is not None
         assert found["role"] == ADMIN
+
+
+async def test_an_order_that_could_not_be_carried_out() -> None:
+    """It is told as failed, with the reason, and is not among what can be undone; an order of what
+    is so already is not told.
+    """
+    async with serving() as served:
+        owner, other = served.broker_id(0), served.broker_id(1)
+        bundle = f"{ORDERS}/0x00000000_0x40000000"
+        moved = {"bundle": bundle, "destination": owner}
+        assert (await served.ask("POST", "/loadmanager/v1/moves", moved)).status == 200
+        topic = next(
+            name
+            for number in range(100)
+            if topic_hash(str(name := TopicName("persistent", ORDERS, str(number)))) < 0x40000000
+        )
+        await served.brokers[0].serve(topic)
+        before = await changes(served)
+        assert (await served.ask("POST", "/loadmanager/v1/moves", moved)).status == 200
+        assert await changes(served) == before, "it is there already"
+        served.brokers[1].store.suspend()
+        order = {"bundle": bundle, "destination": other}
+        answer = await served.ask("POST", "/loadmanager/v1/moves", order)
+        assert answer.status == 503
+        newest = (await changes(served))[0]
+        assert newest["failed"]
+        assert newest["words"] == f"failed: ordered the move of {bundle} to {other}"
+        assert newest["note"].startswith("503: ")
+        assert newest["path"] is None
 
 
 async def test_what_is_not_stored() -> None:

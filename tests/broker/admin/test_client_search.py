@@ -39,6 +39,24 @@ async def test_clients_of_all_brokers() -> None:
         assert (await served.ask("GET", f"{CLIENTS}?find=x")).status == 412
 
 
+async def test_open_topics_by_a_part_of_their_name() -> None:
+    """On whichever broker they are, that of exactly this name first; as many as are asked for."""
+    names = ["t", *(f"part-{number}" for number in range(5)), "all-part-0"]
+    topics = [TopicName("persistent", ORDERS, name) for name in names]
+    async with serving(brokers=2) as served:
+        for topic in topics:
+            await served.brokers[1].serve(topic)
+        answer = await served.get(f"{CLIENTS}?find=PART-0")
+        assert [it["topic"] for it in answer["topics"]] == [str(topics[1]), str(topics[-1])]
+        assert answer["topicsTotal"] == 2
+        first = answer["topics"][0]
+        assert (first["broker"], first["producers"]) == (served.broker_id(1), 0)
+        assert first["bundle"].startswith("acme/orders/0x")
+        few = await served.get(f"{CLIENTS}?find=orders/part&limit=3")
+        assert (len(few["topics"]), few["topicsTotal"]) == (3, 5)
+        assert (await served.get(f"{CLIENTS}?find=persistent"))["topics"] == []
+
+
 async def test_a_search_is_bounded() -> None:
     """As many as are asked for are answered, of however many; others have their turn meanwhile."""
     async with serving(brokers=1) as served:
