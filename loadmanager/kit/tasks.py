@@ -15,8 +15,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from math import inf
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -311,6 +319,34 @@ async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
         return task.result()
     except asyncio.CancelledError as error:
         raise RuntimeError("a task or future that it awaited was cancelled") from error
+
+
+@asynccontextmanager
+async def awake_timeout(limit_s: float) -> AsyncIterator[None]:
+    """As `asyncio.timeout`, but a time in which this process stood still counts as a moment: what
+    it waited for stood still, too, or was done long ago.
+    """
+    loop = asyncio.get_running_loop()
+    step_s, left_s, looked_s = min(1.0, limit_s / 8), limit_s, loop.time()
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal left_s, looked_s, timer
+        if limit.expired():
+            return
+        now_s = loop.time()
+        left_s -= min(now_s - looked_s, 2 * step_s)
+        looked_s = now_s
+        limit.reschedule(now_s + max(left_s, 0.0))
+        if left_s > step_s / 8:
+            timer = loop.call_later(min(step_s, left_s / 2), look)
+
+    async with asyncio.timeout(limit_s) as limit:
+        timer = loop.call_later(step_s, look)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 async def until_stopped(work: Coroutine[Any, Any, None], stop_s: float, name: str) -> None:

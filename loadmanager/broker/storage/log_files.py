@@ -23,7 +23,6 @@ what the journal holds is written again (`writers`).
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import secrets
 import time
@@ -48,6 +47,7 @@ from loadmanager.broker.storage.writers import (
 )
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.tasks import awake_timeout
 
 WORKERS = 8
 COMMITTER = WORKERS
@@ -127,7 +127,7 @@ class LogFiles:
 
     async def _in_thread(self, number: int, call: Callable[[], Any]) -> Any:
         try:
-            async with asyncio.timeout(self._timeout_s()):
+            async with awake_timeout(self._timeout_s()):
                 return await self._run(number, call)
         except TimeoutError:
             raise StorageTimeoutError(

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -496,6 +497,20 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
         await files.open(7, [], 0)
     with pytest.raises(StorageTimeoutError):
         await files.append({})
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_stood_still_does_not_blame_the_disk() -> None:
+    """It was frozen for longer than a call may take: the disk had no time to answer it."""
+    stands_still = threading.Event()
+
+    async def run(_thread: int, call: Callable[[], Any]) -> Any:
+        stands_still.wait(1.5)  # nothing of this process runs meanwhile
+        await asyncio.sleep(0.001)
+        return call()
+
+    files = LogFiles(fresh(), run, timeout_s=lambda: 1.0)
+    assert await files.open(7, [], 0) == ([], 0)
 
 
 def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk) -> None:

@@ -1,0 +1,26 @@
+"""A limit of time that a process which stood still does not miss, on the real clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from loadmanager.kit.tasks import awake_timeout
+
+
+@pytest.mark.asyncio
+async def test_time_in_which_nothing_ran_does_not_count() -> None:
+    """A process that was frozen goes on with most of its time; what does not end still fails."""
+    loop = asyncio.get_running_loop()
+    stands_still = threading.Event()
+    async with awake_timeout(1.0):
+        for _ in range(2):
+            stands_still.wait(1.5)
+            await asyncio.sleep(0.001)
+    began_s = loop.time()
+    with pytest.raises(TimeoutError):
+        async with awake_timeout(0.05):
+            await asyncio.Event().wait()
+    assert loop.time() - began_s >= 0.04
