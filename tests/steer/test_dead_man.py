@@ -164,7 +164,8 @@ async def test_a_sign_that_cannot_be_deleted() -> None:
 
 async def test_brokers_that_hang_do_not_silence_the_daemon(tmp_path: Path) -> None:
     """While a long reading goes on, it gives signs; none once nothing of it ends any more."""
-    async with watching(tmp_path, settings=ACT) as daemon:
+    patient = {**ACT, "requestTimeoutSeconds": "3"}
+    async with watching(tmp_path, settings=patient) as daemon:
         work, given = daemon.work, signs_of(daemon)
         await work.sign()
         assert given == []  # nothing is known yet
