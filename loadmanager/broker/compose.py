@@ -161,7 +161,6 @@ class Parts:
             load_report=member.reporter.current,
             extensible=member.extensible,
             settings=self.settings.in_force,
-            origins=self.settings.origins,
             refused_tokens=None if self.access is None else self.access.refused,
             disconnect=partial(disconnect, self.hosting, self.access),
             audit=self.audit,

@@ -43,7 +43,7 @@ class Asked:
     orders: bool = False
     """Whether it is one of the orders that brokers give each other."""
     note: str = ""
-    failed: str = ""
+    failed: str = field(default="", init=False)
     """Why it failed, without a change of anything stored."""
     read: dict[str, bytes] = field(default_factory=dict, init=False)
     written: dict[str, Written] = field(default_factory=dict, init=False)

@@ -15,16 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterator,
-    Sequence,
-)
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -38,6 +30,7 @@ R = TypeVar("R")
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 15.0
+AWAKE_STEP_S = 1.0
 LOG_INTERVAL_S = 60.0
 """How often a failure that persists is logged."""
 
@@ -301,14 +294,25 @@ async def retrying(
         wait_s = min(wait_s * 2, max_s)
 
 
-async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
+async def within(
+    limit_s: float, work: Coroutine[Any, Any, T], name: str, *, awake: bool = False
+) -> T:
     """Do the work, in a task of its own. Raises `TimeoutError` after `limit_s`, also if the work
     goes on in spite of being cancelled, and `RuntimeError` if it is cancelled by somebody else:
-    a `CancelledError` would end the caller, whom nobody cancelled.
+    a `CancelledError` would end the caller, whom nobody cancelled. With `awake`, a time in which
+    this process stood still counts as a moment: what it waits for was not heard meanwhile.
     """
-    task = asyncio.get_running_loop().create_task(work, name=name)
+    loop = asyncio.get_running_loop()
+    task, left_s = loop.create_task(work, name=name), limit_s
+    step_s = min(AWAKE_STEP_S, limit_s / 8) if awake else limit_s
     try:
-        done, _ = await asyncio.wait({task}, timeout=limit_s)
+        while True:
+            began_s = loop.time()
+            done, _ = await asyncio.wait({task}, timeout=min(step_s, left_s))
+            passed_s = loop.time() - began_s
+            left_s -= min(passed_s, 2 * step_s) if awake else passed_s
+            if done or left_s <= 0 or not awake:
+                break
     except asyncio.CancelledError:
         _abandon(task)
         raise
@@ -319,34 +323,6 @@ async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
         return task.result()
     except asyncio.CancelledError as error:
         raise RuntimeError("a task or future that it awaited was cancelled") from error
-
-
-@asynccontextmanager
-async def awake_timeout(limit_s: float) -> AsyncIterator[None]:
-    """As `asyncio.timeout`, but a time in which this process stood still counts as a moment: what
-    it waited for stood still, too, or was done long ago.
-    """
-    loop = asyncio.get_running_loop()
-    step_s, left_s, looked_s = min(1.0, limit_s / 8), limit_s, loop.time()
-    timer: asyncio.TimerHandle
-
-    def look() -> None:
-        nonlocal left_s, looked_s, timer
-        if limit.expired():
-            return
-        now_s = loop.time()
-        left_s -= min(now_s - looked_s, 2 * step_s)
-        looked_s = now_s
-        limit.reschedule(now_s + max(left_s, 0.0))
-        if left_s > step_s / 8:
-            timer = loop.call_later(min(step_s, left_s / 2), look)
-
-    async with asyncio.timeout(limit_s) as limit:
-        timer = loop.call_later(step_s, look)
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 async def until_stopped(work: Coroutine[Any, Any, None], stop_s: float, name: str) -> None:

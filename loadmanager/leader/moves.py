@@ -53,6 +53,8 @@ READ_ATTEMPTS = 4
 READ_AGAIN_S = 0.5
 CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Waits between the questions how many clients came back."""
+ASKED_LATER_S = (60.0, 120.0)
+"""Further ones, where the destination does not serve the bundle any more."""
 VERIFYING_MAX = 100
 """How many moves wait for their clients at once; the clients of further moves are not counted."""
 
@@ -444,14 +446,17 @@ class Moves:
         """Ask for the clients that came back, then record the move; if the term ends before that
         and the move is in `handed_over`, the next leader does both.
         """
-        closed, over = outcome.clients_closed or 0, False
+        closed, over, at = outcome.clients_closed or 0, False, ""
         self.unverified[move.id] = Unverified(move, life)
         try:
-            for wait_s in CLIENTS_ASKED_AFTER_S if len(self.unverified) <= VERIFYING_MAX else ():
+            waits = (*CLIENTS_ASKED_AFTER_S, *ASKED_LATER_S)
+            for wait_s in waits if len(self.unverified) <= VERIFYING_MAX else ():
+                if wait_s in ASKED_LATER_S and at == move.destination:
+                    break
                 await sleep(wait_s)
-                back = await self._clients(move, closed)
+                at, back = await self._clients(move, closed)
                 if back is not None:
-                    move.outcome = outcome = _with_clients(outcome, back)
+                    move.outcome = outcome = _with_clients(outcome, back, at)
                     if back.count >= closed:
                         break
         except asyncio.CancelledError:
@@ -471,26 +476,29 @@ class Moves:
                 self._verify(each.move, outcome, each.life), f"verify {each.move.bundle}"
             )
 
-    async def _clients(self, move: Move, closed: int) -> ClientsBack | None:
-        """Those at the destination; if the bundle has gone on from there, at its present owner."""
+    async def _clients(self, move: Move, closed: int) -> tuple[str, ClientsBack | None]:
+        """Those at the destination; if that does not serve the bundle any more, at its present
+        owner; with the broker of which it is known that it serves the bundle.
+        """
         destination = self.cluster.brokers.address(move.destination or "")
-        try:
-            back = None
-            if destination is not None:
+        back = None
+        if destination is not None:
+            with contextlib.suppress(LoadManagerError):  # it may be dead: then another owns it
                 back = await self.orders.mover.clients_back(destination, move.bundle, closed)
-            if back is not None:
-                return back
+        if destination is not None and back is not None:
+            return destination.broker_id, back
+        try:
             owner = self.cluster.brokers.address(await self.orders.owner(move.bundle) or "")
             if owner is None or owner == destination:
-                return None
+                return "", None
             back = await self.orders.mover.clients_back(owner, move.bundle, closed)
         except LoadManagerError:
-            return None
+            return "", None
         if back is None or back.served_ms is None:
-            return back
+            return owner.broker_id, back
         began_ms = self.term.clock.now_ms() - back.served_ms
         late_ms = max(0.0, began_ms - (move.ended_at or began_ms))
-        return dataclasses.replace(
+        return owner.broker_id, dataclasses.replace(
             back, returned_ms=tuple(late_ms + each for each in back.returned_ms)
         )
 
@@ -528,11 +536,17 @@ def _note_end(span: tracing.Span, move: Move) -> None:
             span.fail(outcome.text)
 
 
-def _with_clients(outcome: Outcome, back: ClientsBack) -> Outcome:
+def _with_clients(outcome: Outcome, back: ClientsBack, at: str) -> Outcome:
     """What came of a move, with how long its clients were without a broker: from the fence at the
-    source until the destination served, and from then on until each was served there.
+    source until the destination, or the owner after it, served, and from then on until each was
+    served there.
     """
-    outcome = replace(outcome, clients_back=back.count, clients_unserved=back.unserved)
+    outcome = replace(
+        outcome,
+        clients_back=back.count,
+        clients_unserved=back.unserved,
+        clients_back_at=None if at == outcome.owner else at,
+    )
     if outcome.pause_ms is None or not back.returned_ms:
         return outcome
     waited_ms = [round(outcome.pause_ms + each, 1) for each in back.returned_ms]

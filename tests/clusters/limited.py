@@ -10,6 +10,7 @@ from limits.driven import DrivenClock, a_broker
 from loadmanager.broker.topics.limits import Limits
 from loadmanager.kit.conf import Live
 from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.settings import SettingOrigin
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.settings import BrokerSettings
@@ -23,6 +24,9 @@ class NoDynamic:
     rejected: Mapping[str, str] = {}
 
     def in_force(self) -> dict[str, str]:
+        return {}
+
+    def origins(self) -> Mapping[str, SettingOrigin]:
         return {}
 
     def dynamic_names(self) -> list[str]:

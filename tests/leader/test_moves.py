@@ -12,6 +12,7 @@ import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
 
+from loadmanager.cli.admin.sentences import clients
 from loadmanager.engine.history.records import move_record
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Pin
@@ -78,6 +79,7 @@ async def test_a_move_is_verified() -> None:
             "clientsWaitedMeanMs": 305.0,
             "pauseMs": 5.0,
             "unansweredSince": None,
+            "clientsBackAt": None,
         }
         assert led.load_manager.snapshot(led.strategies.value).pause_s == 0.305
         record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
@@ -120,6 +122,30 @@ async def test_clients_that_stay_away_are_counted() -> None:
         outcome = led.ended[1].outcome
         assert outcome is not None
         assert (outcome.clients_closed, outcome.clients_back) == (4, 1)
+
+
+async def test_clients_come_back_at_the_next_owner() -> None:
+    """The destination dies right after the move, and cannot be asked: whoever has the bundle then
+    is, also when that is minutes later.
+    """
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(A)
+        led.fleet.brokers[1].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
+        (move,) = led.moves.decide([Unload(A, "b1:8080", "b2:8080", "test")], Author.CYCLE)
+        await led.moves.idle()
+        led.fleet.unreachable.add("b2:8080")
+        await led.fleet.brokers[2].ownership.release(
+            A, reason="test", destination=None, timeout_s=1
+        )
+        await asyncio.sleep(100)
+        assert move.outcome is not None
+        assert move.outcome.clients_back in (None, 0)
+        await led.fleet.brokers[0].acquire(A)
+        led.fleet.brokers[0].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
+        await asyncio.sleep(100)
+        assert [*led.moves.unverified] == []
+        assert (move.outcome.clients_back, move.outcome.clients_back_at) == (4, "b0:8080")
+        assert clients(move.outcome).endswith("back at b0:8080")
 
 
 @pytest.mark.parametrize(

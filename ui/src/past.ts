@@ -779,6 +779,7 @@ function outcomeOf(record: ArchivedEvent["record"]): Outcome {
     owner: text(record, "owner") || null,
     clientsClosed: figure(record, "clientsClosed"),
     clientsBack: figure(record, "clientsBack"),
+    clientsBackAt: text(record, "clientsBackAt") || null,
     clientsUnserved: figure(record, "clientsUnserved"),
     clientsWaitedMs: figure(record, "clientsWaitedMs"),
     clientsWaitedMeanMs: figure(record, "clientsWaitedMeanMs"),

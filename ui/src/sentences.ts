@@ -233,11 +233,12 @@ export function clients(outcome: Move["outcome"]): string {
   if (typeof back !== "number") return plural(closed, "client");
   const unserved = outcome?.clientsUnserved;
   const more = unserved ? `; ${unserved} more connected and got nothing` : "";
-  if (back < closed) return `${fewOf(back)} of ${plural(closed, "client")} back${more}`;
+  const at = outcome?.clientsBackAt && back ? ` at ${outcome.clientsBackAt}` : "";
+  if (back < closed) return `${fewOf(back)} of ${plural(closed, "client")} back${at}${more}`;
   const longest = outcome?.clientsWaitedMs, mean = outcome?.clientsWaitedMeanMs;
-  if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back`;
+  if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back${at}`;
   const waited = `${plural(closed, "client")} waited`;
-  return `${waited} ${waits(longest, mean, back)}`;
+  return `${waited} ${waits(longest, mean, back)}${at && `, back${at}`}`;
 }
 
 // How long clients waited: on the mean, and at most.

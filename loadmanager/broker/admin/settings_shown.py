@@ -31,6 +31,6 @@ class SettingRoutes:
         return shown(
             {
                 name: SettingShown(value=values[name], origin=origin)
-                for name, origin in sorted(self._use.origins().items())
+                for name, origin in sorted(self._use.limits.settings.origins().items())
             }
         )

@@ -15,7 +15,6 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import Audit, ChangeShown
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.metadata.leader import Leader
-from loadmanager.kit.settings import SettingOrigin
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.present_leader import PresentLeader
@@ -57,8 +56,6 @@ class UseCases:
     """Whether this broker runs the extensible manager, which publishes no load report."""
     settings: Callable[[], Mapping[str, str]]
     """broker.conf key → value in force."""
-    origins: Callable[[], Mapping[str, SettingOrigin]]
-    """broker.conf key → where its value in force comes from."""
     refused_tokens: RefusedTokens | None
     """None: without authentication."""
     disconnect: Callable[[str], int]

@@ -47,7 +47,7 @@ from loadmanager.broker.storage.writers import (
 )
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.tasks import awake_timeout
+from loadmanager.kit.tasks import within
 
 WORKERS = 8
 COMMITTER = WORKERS
@@ -127,14 +127,17 @@ class LogFiles:
 
     async def _in_thread(self, number: int, call: Callable[[], Any]) -> Any:
         try:
-            async with awake_timeout(self._timeout_s()):
-                return await self._run(number, call)
+            work = self._called(number, call)
+            return await within(self._timeout_s(), work, "storage", awake=True)
         except TimeoutError:
             raise StorageTimeoutError(
                 f"the storage has not answered for {self._timeout_s():g} s"
             ) from None
         except OSError as error:
             raise OperationalError(f"the storage failed: {_words_of(error)}") from error
+
+    async def _called(self, number: int, call: Callable[[], Any]) -> Any:
+        return await self._run(number, call)
 
     async def _for_log(self, log_id: int, call: Callable[[], Any]) -> Any:
         return await self._in_thread(log_id % WORKERS, call)

@@ -31,6 +31,7 @@ from loadmanager.kit.metadata.documents import (
 from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store, VersionConflictError
 from loadmanager.kit.names import NamespaceName, TopicName, check_part
+from loadmanager.kit.settings import SettingOrigin
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.limits.report import BrokerHolds, broker_report, held_report, topic_report
@@ -47,6 +48,10 @@ class DynamicSettings(Protocol):
 
     def in_force(self) -> dict[str, str]:
         """Every key with the value in force."""
+        ...
+
+    def origins(self) -> Mapping[str, SettingOrigin]:
+        """Every key → where its value in force comes from."""
         ...
 
     @property

@@ -57,8 +57,8 @@ SUBJECTS = {
     "find": (
         "find.find",
         (
-            "Find producers, consumers and subscriptions by a part of a name, an address or a "
-            "role, and with --refused who was refused something."
+            "Find topics, producers, consumers and subscriptions by a part of a name, an address "
+            "or a role, and with --refused who was refused something."
         ),
     ),
     "history": (

@@ -294,14 +294,16 @@ def clients(outcome: Outcome) -> str:
     if outcome.clients_back is None:
         return f"{count_of(outcome.clients_closed, 'client')} disconnected"
     back, closed = outcome.clients_back, count_of(outcome.clients_closed, "client")
+    at = f" at {outcome.clients_back_at}" if outcome.clients_back_at and back else ""
     if back < outcome.clients_closed:
         idle = outcome.clients_unserved
         more = f"; {idle} more connected and got nothing" if idle else ""
-        return f"{few_of(back)} of {closed} back{more}"
+        return f"{few_of(back)} of {closed} back{at}{more}"
     if outcome.clients_waited_ms is None:
-        return f"{back} of {closed} back"
+        return f"{back} of {closed} back{at}"
     longest, mean = outcome.clients_waited_ms, outcome.clients_waited_mean_ms
-    return f"{closed} waited {waits_text(longest, mean, back)}"
+    then = f", back{at}" if at else ""
+    return f"{closed} waited {waits_text(longest, mean, back)}{then}"
 
 
 def waits_text(longest_ms: float, mean_ms: float | None, clients: int) -> str:

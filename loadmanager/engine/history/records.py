@@ -134,6 +134,8 @@ class Decision(Record):
     """Producers and consumers that the source had."""
     clients_back: int | None = None
     """Producers and consumers that the destination served some seconds later."""
+    clients_back_at: str | None = None
+    """The broker that served those, if it was another one: the bundle had gone on from there."""
     pause_ms: float | None = None
     """From the fence at the source to the acquisition by the destination."""
     waited_ms: int | None = None
@@ -424,6 +426,7 @@ def move_record(
         owner=outcome.owner,
         clients_closed=outcome.clients_closed,
         clients_back=outcome.clients_back,
+        clients_back_at=outcome.clients_back_at,
         clients_unserved=outcome.clients_unserved,
         clients_waited_ms=outcome.clients_waited_ms,
         clients_waited_mean_ms=outcome.clients_waited_mean_ms,
@@ -471,6 +474,7 @@ def recorded_outcome(record: Decision) -> Outcome:
         owner=record.owner,
         clients_closed=record.clients_closed,
         clients_back=record.clients_back,
+        clients_back_at=record.clients_back_at,
         clients_unserved=record.clients_unserved,
         clients_waited_ms=record.clients_waited_ms,
         clients_waited_mean_ms=record.clients_waited_mean_ms,

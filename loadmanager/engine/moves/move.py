@@ -76,6 +76,10 @@ class Outcome(Shape, kw_only=False):
     """When the source was ordered to give the bundle up, if it gave no answer: from then on it may
     have served nobody.
     """
+    clients_back_at: str | None = None
+    """The broker that served those that came back, if it was another one than the destination: the
+    bundle had gone on from there.
+    """
     children: list[str] | UnsetType = UNSET
     """The bundles that replaced the one that was split; none if it was not split."""
 
