@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from loadmanager.cli.admin.absences import news
+from loadmanager.cli.admin.downtimes import Unproven, lapses_of
+from loadmanager.cli.admin.times import time_of_day
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
 
 NOW = 1_700_000_000_000
@@ -36,11 +38,30 @@ def test_brokers_of_one_partition_are_one_line() -> None:
     lines = list(news([*six, before, frozen], NOW, HOUR))
     assert len(lines) == 3
     (together,) = [line for line in lines if "b1:8080" in line]
-    assert together.startswith("b1:8080, b2:8080, b3:8080 and 3 more lost ")
+    names, _, _ = together.partition(" and 3 more lost ")
+    times = [time_of_day(NOW - 60_000 - 1_000 * number) for number in (1, 2, 3)]
+    assert names == ", ".join(f"b{n}:8080 ({at})" for n, at in zip((1, 2, 3), times, strict=True))
     assert together.count(ANSWERS) == 1
     assert "12 bundles in all; 18 of 18 clients back, who waited 6.0 s at most" in together
     assert together.endswith("back after 6.0 s at most, the same processes")
     assert sum(line.startswith(("b7:8080 lost", "b8:8080 lost")) for line in lines) == 2
+
+
+def test_losses_some_seconds_apart_are_told_apart() -> None:
+    """Two brokers that were killed one after the other, each with its time and its bundles."""
+    two = [cut_off(1), cut_off(2, ago_ms=65_000)]
+    lines = list(news(two, NOW, HOUR))
+    assert [line.partition(" lost ")[0] for line in lines] == ["b1:8080", "b2:8080"]
+    assert all("2 bundles placed" in line for line in lines)
+    (together,) = news([cut_off(1), cut_off(2, ago_ms=60_500)], NOW, HOUR)
+    assert together.startswith("b1:8080, b2:8080 lost ")
+
+
+def test_freezes_some_seconds_apart_are_no_outage_of_the_store() -> None:
+    """Though both end at once."""
+    first, second = Unproven("b1", NOW, 22_000), Unproven("b2", NOW, 13_000)
+    assert len(lapses_of([first, second])) == 2
+    assert len(lapses_of([first, Unproven("b2", NOW + 5_000, 25_000)])) == 1
 
 
 def test_what_is_not_served_again_is_told_of_all() -> None:

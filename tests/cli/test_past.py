@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -324,6 +326,35 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
             each["topic"] for each in await shell.json("topics", "backlogs", "--least", "10", *at)
         ]
         assert listed == topics[:1]
+
+
+def ended(folder: Path, broker: str, at_ms: int) -> None:
+    """Have the archive of a broker say that it ended then."""
+    (path,) = [it for it in folder.rglob("*.sqlite") if broker.split(":")[1] in str(it)]
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE run SET ended = ?", (at_ms,))
+
+
+async def test_a_broker_that_was_dead_is_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when nobody was left to record that it was lost: its archive has no sign of it then."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    at = now - 20 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        ids = [served.broker_id(index) for index in range(2)]
+        for index, broker in enumerate(ids):
+            load = {"ts": at - MINUTE, "broker": broker, "interval_ms": MINUTE}
+            await written(served, index, BrokerLoad(**load, usage=0.5, bundles=3, **UNUSED))
+        signs = (at - 5 * MINUTE, at - MINUTE // 2)
+        recorded_in(tmp_path, [(1, signs[0], now)])
+        ended(tmp_path, ids[1], signs[1])
+        status, out, _ = await shell.run("status", "--at", clock(at))
+        assert status == 0
+        assert "1 broker, 3 bundles with an owner" in out
+        assert f"{ids[1]} was not there: its last sign was at {clock(signs[1])}, and nobody" in out
+        assert "2 brokers, " in (await shell.run("status", "--at", clock(at - MINUTE)))[1]
 
 
 async def test_who_led_and_how_often_that_changed(

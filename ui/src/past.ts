@@ -381,7 +381,8 @@ function leaderAt(members: ArchivedEvent[], decided: ArchivedEvent[]): string | 
   const left = new Set<string>();
   for (const { record } of members) {
     const of = text(record, "of");
-    if (text(record, "event") === "left") left.add(of);
+    // What a leader records of itself is how an earlier session of it had ended.
+    if (text(record, "event") === "left" && text(record, "broker") !== of) left.add(of);
     if (text(record, "event") === "leads") return left.has(of) ? null : of;
   }
   const [last] = decided;
@@ -523,7 +524,8 @@ interface Lapse {
 }
 
 const LAPSES = 5;
-const TOGETHER_MS = 12_000;
+const ENDED_MS = 8_000;
+const PROVEN_MS = 12_000;
 
 function lapseText({ begin, end, names }: Lapse): string {
   const between = `From ${moment(begin, true)} to ${moment(end, true)} (${duration(end - begin)})`;
@@ -548,7 +550,7 @@ export async function askUnproven(since: number): Promise<string[]> {
   const lapses: Lapse[] = [];
   for (const { begin, end, of } of times) {
     const near = (it: Lapse): boolean =>
-      Math.max(Math.abs(begin - it.begin), Math.abs(end - it.end)) <= TOGETHER_MS && begin <= it.end && it.begin <= end;
+      Math.abs(begin - it.begin) <= ENDED_MS && Math.abs(end - it.end) <= PROVEN_MS && begin <= it.end && it.begin <= end;
     const lapse = lapses.find(near);
     if (!lapse) {
       lapses.push({ begin, end, names: new Set([of]) });

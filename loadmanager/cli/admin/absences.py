@@ -8,7 +8,7 @@ from typing import Protocol
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.sentences import few_of, waits_text
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import (
     ANSWERS,
@@ -19,8 +19,12 @@ from loadmanager.leader.documents.members import (
 )
 
 NAMED_MAX = 3
-TOGETHER_MS = 12_000
-"""Brokers that one partition cuts off lose their sessions within a session timeout and a little."""
+TOGETHER_MS = 4_000
+"""Brokers that one partition cuts off lose their sessions one after the other, an eighth of a
+session timeout apart at most, which is that of their heartbeats.
+"""
+SAME_MS = 1_000
+"""Times that differ by more are told of each broker."""
 NOT_OURS = 404
 """The answer of what has no such route: a daemon, and a broker of Pulsar."""
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
@@ -150,7 +154,12 @@ def _together(absent: Sequence[AbsentBroker]) -> list[list[AbsentBroker]]:
 
 
 def _together_text(absent: Sequence[AbsentBroker], now_ms: int) -> str:
-    names = sorted(it.broker for it in absent)
+    times = [it.left_at for it in absent]
+    each = max(times) - min(times) > SAME_MS
+    names = [
+        f"{it.broker} ({time_of_day(it.left_at)})" if each else it.broker
+        for it in sorted(absent, key=lambda it: it.broker)
+    ]
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     first = absent[0]
     texts = [_left_text(first, now_ms)]

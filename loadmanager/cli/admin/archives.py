@@ -34,6 +34,8 @@ long for each broker, however much it asks.
 """
 GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
+SIGN_MS = 12_000
+"""A broker that lives gives a sign within this time."""
 GAPS_SHOWN = 5
 STARTS_MAX = 500
 START_MS = 60_000
@@ -213,6 +215,8 @@ class LoadsOfAll:
     notes: list[str]
     silent: bool = False
     """Whether no part has recorded anything then."""
+    quiet: set[str] = field(default_factory=set)
+    """Brokers that recorded nothing at that moment: what is there of them is of before."""
 
 
 def records_since(begins: Mapping[str, int]) -> str:
@@ -242,13 +246,31 @@ def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
     ]
     notes.insert(0, _averages(at_ms, loads) if loads else f"nothing is recorded of {clock(at_ms)}")
     notes += _far_off(at_ms, loads)
+    quiet = {name for name, part in answer.parts.items() if part.loads and not part.recorded}
     notes += [
         f"{name} recorded nothing at {clock(at_ms)}: what is shown of it is of before"
-        for name, part in sorted(answer.parts.items())
-        if part.loads and not part.recorded
+        for name in sorted(quiet)
     ]
     silent = not any(part.recorded for part in answer.parts.values())
-    return LoadsOfAll(sorted(loads, key=lambda it: it.broker), answer.missing, notes, silent)
+    loads.sort(key=lambda it: it.broker)
+    return LoadsOfAll(loads, answer.missing, notes, silent, quiet)
+
+
+def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, int]:
+    """Broker → when its last sign of life before a moment was, of those that had ended by then, as
+    their archives tell without anybody's record of it.
+    """
+    since = min((it.ts - it.span_ms for it in past.loads if it.broker in past.quiet), default=None)
+    if since is None:
+        return {}
+    values = [("since", since), ("until", at_ms), ("limit", 1)]
+    parts = parts_of(admin, "events", values, ArchivedEvents).parts
+    ends = {
+        name: parts[name].recorded[-1].end
+        for name in sorted(past.quiet & parts.keys())
+        if parts[name].recorded
+    }
+    return {name: end for name, end in ends.items() if at_ms - end > SIGN_MS}
 
 
 def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:

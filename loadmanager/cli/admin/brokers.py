@@ -12,6 +12,7 @@ import click
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.archives import (
     LoadsOfAll,
+    ended_before,
     events_of,
     figures,
     listed_at,
@@ -128,6 +129,8 @@ def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], 
     ]
     members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
     led, gone, cordons = led_of(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
+    for name, end in ended_before(admin, past, at_ms).items():
+        gone.setdefault(name, f"its last sign was at {clock(end)}, and nobody recorded how it left")
     for row in data:
         if bundles:
             row["bundles"] = owned[row["broker"]]

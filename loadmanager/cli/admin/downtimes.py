@@ -18,8 +18,8 @@ NAMED_MAX = 3
 LAPSES_MAX = 5
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
-TOGETHER_MS = 12_000
-"""One outage of the store ends the leases of brokers within a third of the session timeout, and
+ENDED_MS, PROVEN_MS = 8_000, 12_000
+"""One outage of the store ends the leases of brokers within a quarter of the session timeout, and
 they connect again within seconds.
 """
 
@@ -81,7 +81,7 @@ class Lapse:
 
     def has(self, it: Unproven) -> bool:
         """Whether that was the same event: it began and ended at about the same time."""
-        near = max(abs(it.begin - self.begin), abs(it.until - self.end)) <= TOGETHER_MS
+        near = abs(it.begin - self.begin) <= ENDED_MS and abs(it.until - self.end) <= PROVEN_MS
         return near and it.begin <= self.end and self.begin <= it.until
 
     def __str__(self) -> str:
@@ -142,12 +142,14 @@ def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
         past.notes[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
 
 
-def gone_at(events: Iterable[ArchivedEvent], at_ms: int) -> dict[str, str]:
+def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
     """Broker → how and when it had left, of those that were not there at a moment; `events`: of
-    members.
+    members, the newest first.
     """
     gone = dict[str, str]()
-    for event in sorted(events, key=lambda it: it.ts):
+    oldest_first = [*reversed(events)]
+    oldest_first.sort(key=lambda it: it.ts)
+    for event in oldest_first:
         change = event.record_as(MemberChange)
         if event.ts > at_ms:
             break

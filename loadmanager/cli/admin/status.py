@@ -158,6 +158,9 @@ def _status(
     size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
     yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    ages = [broker.report_age_ms for broker in live if broker.report_age_ms is not None]
+    reported = f": loads as reported up to {span(max(ages))} before" if ages else ""
+    yield f"as of {clock(cluster.at)}{reported}"
     if cluster.headroom is not None:
         errors = [it.model_error for it in live if it.model_error is not None]
         yield headroom_text(cluster.headroom, errors)

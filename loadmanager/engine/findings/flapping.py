@@ -18,6 +18,7 @@ WINDOW_GRACES = 4
 RETURNS_MIN = 2
 """A bundle flaps that returned so often within `WINDOW_GRACES`; one move back is no such thing."""
 MOVES_MAX = 10_000
+NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class FlappingFindings:
                 if now_ms - at_ms <= WINDOW_GRACES * grace_ms
             ]
             if len(returns) >= RETURNS_MIN:
-                findings.append(_finding(bundle, returns, len(moves), grace_ms, advice))
+                findings.append(_finding(bundle, returns, moves, grace_ms, advice))
         return bounded(findings)
 
 
@@ -105,16 +106,18 @@ def _returns(
 
 
 def _finding(
-    bundle: str, returns: list[int], moves: int, grace_ms: float, advice: str
+    bundle: str, returns: list[int], moves: list[_Past], grace_ms: float, advice: str
 ) -> FindingShown:
     minutes = BACK_GRACES * grace_ms / 60_000
+    brokers = sorted({name for move in moves for name in (move.source, move.destination)})
+    way = "back and forth" if len(brokers) == 2 else f"round {len(brokers)} brokers"
     return FindingShown(
         kind="flapping",
         about=bundle,
         since=returns[0],
-        title=f"{bundle} moved back and forth",
-        text=f"It came back {len(returns)} times to a broker that had given it up, with {moves} "
-        f"moves; no broker kept it for {minutes:g} minutes. {words.RECONNECT}",
+        title=f"{bundle} moved {way}",
+        text=f"It came back {len(returns)} times to a broker that had given it up, with "
+        f"{len(moves)} moves among {', '.join(brokers[:NAMED_MAX])}; no broker kept it for {minutes:g} minutes. {words.RECONNECT}",
         advice=advice + words.STAY,
         command=command("loadmanager admin decisions --bundle", bundle),
     )

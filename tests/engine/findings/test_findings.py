@@ -244,7 +244,8 @@ def test_a_bundle_that_goes_round_three_brokers() -> None:
     assert _moved(*moves[:3]) == []
     (finding,) = _moved(*moves)
     assert (finding.kind, finding.since) == ("flapping", 70 * MINUTE_MS)
-    assert "with 4 moves; no broker kept it for 60 minutes" in finding.text
+    assert finding.title == f"{BUNDLE} moved round 3 brokers"
+    assert "4 moves among b1, b2, b3; no broker kept it for 60 minutes" in finding.text
 
 
 def test_it_ends_when_it_stays() -> None:
