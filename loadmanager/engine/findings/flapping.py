@@ -117,7 +117,8 @@ def _finding(
         since=returns[0],
         title=f"{bundle} moved {way}",
         text=f"It came back {len(returns)} times to a broker that had given it up, with "
-        f"{len(moves)} moves among {', '.join(brokers[:NAMED_MAX])}; no broker kept it for {minutes:g} minutes. {words.RECONNECT}",
+        f"{len(moves)} moves among {', '.join(brokers[:NAMED_MAX])}; no broker kept it for "
+        f"{minutes:g} minutes. {words.RECONNECT}",
         advice=advice + words.STAY,
         command=command("loadmanager admin decisions --bundle", bundle),
     )

@@ -267,25 +267,24 @@ class _Planning:
     def _next(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[tuple[BestMove, ...]]:
         """The next move that policies allow; where none helps, two bundles that change places."""
         yield
-        spread_out = partial(self._spread_out, moving.search)
-        move = moving.at_any_price(spread_out) if must else moving.worth_it()
+        search = moving.search
+        move = self._spread_out(search, search.best()) if must else moving.worth_it()
         if move is not None:
             return (move,)
         if not swaps or self._swaps >= SWAPS_MAX:
             return ()
         self._swaps += 1
-        return (yield from best_swap(self._snapshot, self._cluster, moving.search)) or ()
+        return (yield from best_swap(self._snapshot, self._cluster, search)) or ()
 
-    def _spread_out(self, search: MoveSearch, move: BestMove) -> BestMove:
+    def _spread_out(self, search: MoveSearch, move: BestMove | None) -> BestMove | None:
         """A move of a bundle without load, which is as good anywhere: to the broker that has the
         fewest bundles, or as it is if it may not go there. Any other move as it is.
         """
-        if abs(move.gain) > NO_GAIN:
+        if move is None or abs(move.gain) > NO_GAIN:
             return move
         bundle = search.bundle(move)
         for row in sorted(search.takers, key=lambda row: (len(self._owners.bundles[row]), row)):
-            refused = (row, bundle) in search.refused
-            if not refused and may_go(self._snapshot, bundle, self._cluster.names[row]):
+            if may_go(self._snapshot, bundle, self._cluster.names[row]):
                 return replace(move, destination=row)
         return move
 
@@ -325,7 +324,8 @@ class _Planning:
             case Even(within_points=points):
                 return cluster.farthest <= points / 100
             case Filled(broker=broker, part=part):
-                return cluster.fields(cluster.row(broker))[0] >= part * cluster.mean
+                row = cluster.row(broker)
+                return cluster.fields(row)[0] >= part * float(cluster.means[row])
             case Emptied(broker=broker):
                 return not self._owners.bundles[cluster.row(broker)]
             case Spare():

@@ -51,15 +51,16 @@ def best_swap(
     Each has half of the gain. The less used broker has room for both bundles for a moment. It
     yields after every few milliseconds of work.
     """
-    sources, takers = search.between()
     best: tuple[BestMove, BestMove] | None = None
-    for taker in takers:
-        yield
-        for source in sources:
-            if cluster.usage[source] > cluster.usage[taker]:
-                moves = _best_of(snapshot, cluster, search, _pairs(cluster, search, source, taker))
-                if moves and (best is None or moves[0].net > best[0].net):
-                    best = moves
+    for sources, takers in search.between():
+        for taker in takers:
+            yield
+            for source in sources:
+                if cluster.usage[source] > cluster.usage[taker]:
+                    pairs = _pairs(cluster, search, source, taker)
+                    moves = _best_of(snapshot, cluster, search, pairs)
+                    if moves and (best is None or moves[0].net > best[0].net):
+                        best = moves
     return best
 
 

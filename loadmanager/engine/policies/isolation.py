@@ -268,10 +268,18 @@ class IsolationPolicies(Mapping[str, IsolationPolicy]):
         """`[row]`, not to be changed: true for brokers that `rejected` does not name, topics'
         persistence aside.
         """
+        return self._allowed_by(self.of(namespace), columns)
+
+    def allowed_by_each(self, columns: BrokerColumns) -> list[NDArray[np.bool_]]:
+        """The same for each policy, and for namespaces without one."""
+        return [self._allowed_by(policy, columns) for policy in (*self._policies.values(), None)]
+
+    def _allowed_by(
+        self, policy: IsolationPolicy | None, columns: BrokerColumns
+    ) -> NDArray[np.bool_]:
         of, rows_of = self._rows
         if of is not columns.row_of:
             of, rows_of = self._rows = columns.row_of, {}
-        policy = self.of(namespace)
         rows = rows_of.get(id(policy))
         if rows is None:
             if policy is None:

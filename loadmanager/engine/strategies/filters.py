@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadmanager.engine.bundles.ranges import bundles_text
 from loadmanager.engine.load.columns import BrokerRows
@@ -83,16 +84,22 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[BrokerRows, Ma
     persistent = _all_persistent(snapshot)
     if not snapshot.isolation_policies and persistent:
         return everyone, NO_REASONS
-    policies = isolation.with_matches(snapshot.isolation_policies)
-    which = policies.allowed(namespace, columns)
-    if not persistent and policies.of(namespace) is None:
-        which = which & columns.persistent
+    which = serving_rows(snapshot, namespace)
     if which.all():
         return everyone, NO_REASONS
     if not persistent:  # the reports may be others when somebody reads the reasons
         return everyone.where(which), _isolation(snapshot, namespace)(columns.names)
-    names = columns.names
+    names, policies = columns.names, isolation.with_matches(snapshot.isolation_policies)
     return everyone.where(which), Reasons(lambda: policies.rejected(namespace, names, {}))
+
+
+def serving_rows(snapshot: ClusterSnapshot, namespace: str) -> NDArray[np.bool_]:
+    """`may_serve` by row, not to be changed; of the modular manager."""
+    policies = isolation.with_matches(snapshot.isolation_policies)
+    which = policies.allowed(namespace, snapshot.columns)
+    if policies.of(namespace) is None and not _all_persistent(snapshot):
+        which = which & snapshot.columns.persistent
+    return which
 
 
 def uncordoned(

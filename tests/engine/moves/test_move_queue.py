@@ -171,6 +171,7 @@ def test_a_document() -> None:
         "clientsWaitedMeanMs": None,
         "pauseMs": 3.5,
         "unansweredSince": None,
+        "clientsBackAt": None,
     }
 
 

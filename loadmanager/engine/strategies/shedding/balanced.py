@@ -17,7 +17,7 @@ does not count more than its share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,6 +42,10 @@ from loadmanager.kit.units import MINUTE_MS
 AWAY, BACK, BACK_MS = 0.85, 1.1, 10 * MINUTE_MS
 """Below this part of the usual traffic, some of the clients are away; above the other one, so long
 after that at most, they are back, and have yet to become the usual ones.
+"""
+WAITS_MS = 20 * MINUTE_MS
+"""Clients that are away again and again for longer than this, never for more than `BACK_MS` as
+usual, come and go by nature: nothing waits for them any more but what `DIP` says.
 """
 
 
@@ -71,15 +75,18 @@ class BalancedMemory:
     """brokerId → the time (ms) since which it is far off, and brought near."""
     away_ms: int = 0
     """When some of the clients were away last."""
+    away_since_ms: int = 0
+    """When they were away first, again and again since."""
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
     model = fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
-    away = model.part_of_usual < AWAY
-    away_ms = snapshot.now_ms if away else memory.away_ms
-    if text := _waits(snapshot, model, away_ms):
-        remembered = BalancedMemory(model.learned, memory.leaving, memory.far, away_ms)
+    away_ms, away_since_ms = _away(model, memory, snapshot.now_ms)
+    if text := _waits(snapshot, model, away_ms, away_since_ms):
+        remembered = replace(
+            memory, model=model.learned, away_ms=away_ms, away_since_ms=away_since_ms
+        )
         return Shed((), (Skip("cluster", "TrafficDip", text), *doubts), remembered)
     cluster = ModelledBrokers(
         snapshot,
@@ -98,11 +105,23 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     return Shed(
         tuple(unloads),
         tuple(skipped),
-        BalancedMemory(model.learned.and_ordered(orders), cluster.leaving, far, away_ms),
+        BalancedMemory(
+            model.learned.and_ordered(orders), cluster.leaving, far, away_ms, away_since_ms
+        ),
     )
 
 
-def _waits(snapshot: ClusterSnapshot, model: UsageModel, away_ms: int) -> str | None:
+def _away(model: UsageModel, memory: BalancedMemory, now_ms: int) -> tuple[int, int]:
+    """When some of the clients were away last, and first in a row of such times."""
+    if model.part_of_usual >= AWAY:
+        return memory.away_ms, memory.away_since_ms
+    again = memory.away_ms > 0 and now_ms - memory.away_ms <= BACK_MS
+    return now_ms, memory.away_since_ms if again else now_ms
+
+
+def _waits(
+    snapshot: ClusterSnapshot, model: UsageModel, away_ms: int, away_since_ms: int
+) -> str | None:
     """Why nothing moves: clients are away, or just back, so that the figures are those of a moment.
     A part of them that is away is no reason to leave a broker overloaded.
     """
@@ -110,6 +129,8 @@ def _waits(snapshot: ClusterSnapshot, model: UsageModel, away_ms: int) -> str | 
     if model.dip is not None:
         return f"{sends}: these figures say nothing"
     if float(model.usage(snapshot.columns.throughputs).max(initial=0.0)) > OVERLOAD:
+        return None
+    if away_ms - away_since_ms > WAITS_MS and snapshot.now_ms - away_ms <= BACK_MS:
         return None
     if model.part_of_usual < AWAY:
         return f"{sends}: some of them are away, and may come back"

@@ -6,7 +6,7 @@ move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,6 +23,7 @@ from loadmanager.engine.policies import anti_affinity
 from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.grace import stays_since_ms
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.reach import Reach
 from loadmanager.engine.strategies.shedding.selection import movable, plainly_movable
 
 KNEE = 0.7
@@ -39,11 +40,14 @@ never above all that it has: where the others are full, too, they could do no mo
 """
 UNDONE_WEIGHT = 10.0
 """What a broker has above FULL is work that it cannot do."""
-LOOKED_AT = 6
-"""Moves are sought from so many of the most used brokers to so many of the least used ones."""
+LOOKED_AT, LOOKED_AT_MOST = 6, 96
+"""Moves are sought from so many of the most used brokers to so many of the least used ones; where
+none of these helps, as if nothing that they have fits anywhere, twice as many are looked at, and
+twice as many again, up to the second number.
+"""
 MOVES_MAX = 100
 """In one cycle, so that it takes a bounded time."""
-REFUSED_MAX, SPENT_MAX = 30, 60
+SPENT_MAX = 60
 SMALL, WORTH_OF_SEVERAL = 8.0, 0.75
 """Bundles that together are this part of the difference between two brokers are moved at once: the
 last one then still gains so much of what the first one does.
@@ -110,6 +114,7 @@ class ModelledBrokers:
         emptied: str | None = None,
     ) -> None:
         columns = snapshot.columns
+        self.reach = Reach(snapshot)
         self._snapshot, self._model = snapshot, model
         self.names, self._row_of = columns.names, columns.row_of
         self.leaving = {
@@ -141,13 +146,11 @@ class ModelledBrokers:
         """The most used resource of each broker."""
         self.beside = self._most(model.base[self._counted])
         """What of it is used beside traffic."""
-        wishes = snapshot.wishes
-        self._closed = np.zeros(len(self.names), np.bool_)
-        for name in (wishes.cordons.keys() | wishes.refusals.keys()) & self._row_of.keys():
-            if name in wishes.cordons or wishes.refuses(name, None):
-                self._closed[self._row_of[name]] = True
+        self._closed = self._closed_by(snapshot)
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
+        self.means = self._means()
+        """The mean of those that can help each broker: of all, unless policies part them."""
         self._knee = knee_of(self.usage, self.size)
         self._room, self._relieved = self._rooms(doubting=emptied is None)
         """What moves may bring a broker to: the usual ones, and those from a broker above FULL."""
@@ -168,16 +171,29 @@ class ModelledBrokers:
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
 
+    def _closed_by(self, snapshot: ClusterSnapshot) -> NDArray[np.bool_]:
+        wishes, closed = snapshot.wishes, np.zeros(len(self.names), np.bool_)
+        for name in (wishes.cordons.keys() | wishes.refusals.keys()) & self._row_of.keys():
+            if name in wishes.cordons or wishes.refuses(name, None):
+                closed[self._row_of[name]] = True
+        return closed
+
+    def _means(self) -> Array:
+        means = np.full(len(self.names), self.mean)
+        for rows in self.reach.together if len(self.reach.together) > 1 else ():
+            means[rows] = (self.usage[rows] * self.size[rows]).sum() / self.size[rows].sum()
+        return means
+
     def _rooms(self, *, doubting: bool) -> Array:
         """What moves may bring each broker to, and those that relieve a broker: `[2, broker]`;
         `doubting`: also if its sensor claims too little.
         """
         model = self._model
-        usual = max(OVERLOAD, min(self.mean + OVERLOAD_ABOVE, FULL))
-        full = np.tile([[usual], [FULL]], len(self.names))
+        usual = np.maximum(OVERLOAD, np.minimum(self.means + OVERLOAD_ABOVE, FULL))
+        full = np.array([usual, np.full(len(self.names), FULL)])
         if doubting:
             full -= model.unproven
-        return np.where(model.trusted, full, np.minimum(self.mean, full))
+        return np.where(model.trusted, full, np.minimum(self.means, full))
 
     def _share_out(self, emptied: str | None) -> None:
         """A broker without a sensor to be trusted takes bundles of this one until it has its fair
@@ -193,11 +209,12 @@ class ModelledBrokers:
             self._room[unseen], self._takes_below[unseen] = np.inf, share
 
     def _far(self, before: Collection[str]) -> NDArray[np.bool_]:
-        off, mean = np.abs(self.usage - self.mean), self.mean
-        begins = np.maximum(max(FAR * mean, FAR_POINTS), FAR_ERRORS * self._model.error)
+        off, means = np.abs(self.usage - self.means), self.means
+        begins = np.maximum(FAR * means, np.maximum(FAR_POINTS, FAR_ERRORS * self._model.error))
         was = np.zeros(len(self.names), np.bool_)
         was[[self._row_of[name] for name in before if name in self._row_of]] = True
-        return (off > begins) | (was & (off > NEAR * mean))
+        far: NDArray[np.bool_] = (off > begins) | (was & (off > NEAR * means))
+        return far
 
     def _carry(self, carried: Array, row: int, bundle: str, times: int) -> None:
         """Add a bundle to what a broker carries."""
@@ -212,23 +229,24 @@ class ModelledBrokers:
         most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
         return np.maximum(most, 0.0)
 
-    def extremes(self, spent: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The most used brokers but for those that have nothing to give, the most used first, and
-        the least used ones, the least used first; equal ones in order of name, or the other way
-        round among the most used.
+    def extremes(
+        self, group: Rows, count: int, spent: NDArray[np.bool_]
+    ) -> tuple[list[int], list[int]]:
+        """Of a group of brokers, so many of the most used ones but for those that have nothing to
+        give, the most used first, and of the least used ones, the least used first; equal ones in
+        order of name, or the other way round among the most used.
         """
-        usage, count = self.usage, len(self.usage)
-        gives = usage.copy()
-        gives[list(spent)] = -1.0
-        if self._closed.any():
-            usage = np.where(self._closed, np.inf, usage)
-        few = np.partition(usage, min(LOOKED_AT, count) - 1)[min(LOOKED_AT, count) - 1]
-        many = np.partition(gives, max(count - LOOKED_AT, 0))[max(count - LOOKED_AT, 0)]
-        least = np.flatnonzero((usage <= few) & ~self._closed)
+        usage, count = self.usage[group], min(count, len(group))
+        gives = np.where(spent[group], -1.0, usage)
+        closed = self._closed[group]
+        usage = np.where(closed, np.inf, usage)
+        few = np.partition(usage, count - 1)[count - 1]
+        many = np.partition(gives, len(group) - count)[len(group) - count]
+        least = np.flatnonzero((usage <= few) & ~closed)
         most = np.flatnonzero((gives >= many) & (gives >= 0))
-        takers = least[np.argsort(usage[least], kind="stable")].tolist()
-        sources = most[np.argsort(gives[most], kind="stable")].tolist()
-        return sources[: -LOOKED_AT - 1 : -1], takers[:LOOKED_AT]
+        takers = group[least[np.argsort(usage[least], kind="stable")]].tolist()
+        sources = group[most[np.argsort(gives[most], kind="stable")]].tolist()
+        return sources[: -count - 1 : -1], takers[:count]
 
     def relief(self, source: int, work: Array) -> Array:
         """The fall of the objective when a broker carries one of these less: `[bundle]`."""
@@ -323,15 +341,19 @@ class ModelledBrokers:
     @property
     def farthest(self) -> float:
         """How far the usage of the broker that is farthest from the mean of all that take bundles
-        is from it; one that is to be emptied does not count.
+        and can help it is from that; one that is to be emptied does not count.
         """
         takes = ~self._closed
         if self._emptied is not None:
             takes[self._row_of[self._emptied]] = False
-        if not takes.any():
-            return 0.0
-        usage, size = self.usage[takes], self.size[takes]
-        return float(np.abs(usage - (usage * size).sum() / size.sum()).max())
+        farthest = 0.0
+        for group in self.reach.together:
+            rows = group[takes[group]]
+            usage, size = self.usage[rows], self.size[rows]
+            if len(rows):
+                off = np.abs(usage - (usage * size).sum() / size.sum()).max()
+                farthest = max(farthest, float(off))
+        return farthest
 
     def row(self, broker: str) -> int:
         """The row of a broker. Raises `KeyError` for one that does not report."""
@@ -354,6 +376,8 @@ class Movable:
     work: Array
     """Their traffic as each resource that is used counts it: `[resource, bundle]`."""
     prices: Array
+    kinds: Rows
+    """What `Reach.bars` goes by."""
     relief: Array
     """What the objective falls by when the broker does not carry the bundle."""
 
@@ -361,7 +385,8 @@ class Movable:
         """Some bundles less."""
         gone = set(at.tolist())
         self.names = [name for row, name in enumerate(self.names) if row not in gone]
-        self.work, self.prices = np.delete(self.work, at, axis=1), np.delete(self.prices, at)
+        self.work = np.delete(self.work, at, axis=1)
+        self.prices, self.kinds = np.delete(self.prices, at), np.delete(self.kinds, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,47 +442,90 @@ class MoveSearch:
         self._movable: dict[int, Movable] = {}
         self._best: dict[int, dict[int, BestMove | None]] = {}
         """Source → destination → the best move."""
-        self._spent: set[int] = set()
+        self._best_of: dict[int, BestMove | None] = {}
+        """Group of brokers → the best move from there."""
+        self._looked_at: dict[int, int] = {}
+        """Group → how many of its brokers are looked at, if more than `LOOKED_AT`."""
+        self._spent = np.zeros(len(cluster.names), np.bool_)
         """Brokers that have nothing to give."""
         self._counts: dict[str, dict[str, int]] = {}
         """Anti-affinity group → `filters.group_counts`."""
-        self.refused: set[tuple[int, str]] = set()
-        """Destinations with bundles that may not go there."""
 
     def best(self) -> BestMove | None:
         """The best move; of equal ones that to the least used, and from the most used broker."""
-        sources, takers = self.between()
-        fresh = [source for source in sources if source not in self._best]
-        others = [source for source in sources if source in self._best]
-        self._look(fresh, takers)
-        self._look(others, [t for t in takers if any(t not in self._best[s] for s in others)])
-        moves = [self._best[source][taker] for taker in takers for source in sources]
+        groups = range(len(self._cluster.reach.alike) if self._scope.sources is None else 1)
+        for group in groups:
+            if group not in self._best_of:
+                self._best_of[group] = self._best_from(group)
+        moves = [self._best_of[group] for group in groups]
         return max((move for move in moves if move), key=lambda move: move.net, default=None)
 
-    def between(self) -> tuple[list[int], list[int]]:
-        """From which brokers to which to look; not from those that have nothing to give."""
-        scope = self._scope
+    def _best_from(self, group: int) -> BestMove | None:
+        """The best move from the brokers of a group."""
         while True:
-            sources, takers = self._cluster.extremes(sorted(self._spent))
-            takers = takers if scope.takers is None else list(scope.takers)
-            if scope.sources is not None:
-                return list(scope.sources), [each for each in takers if each not in scope.sources]
-            spent = {source for source in sources if not self.offered(source).names}
-            if not spent or len(self._spent) > SPENT_MAX:
-                return [source for source in sources if source not in spent], takers
-            self._spent |= spent
+            sources, takers = self._between(group)
+            fresh = [source for source in sources if source not in self._best]
+            others = [source for source in sources if source in self._best]
+            self._look(fresh, takers)
+            self._look(others, [t for t in takers if any(t not in self._best[s] for s in others)])
+            all_moves = [self._best[source][taker] for taker in takers for source in sources]
+            moves = [move for move in all_moves if move]
+            if any(move.gain > 0 for move in moves) or not self._looks_further(group):
+                return max(moves, key=lambda move: move.net, default=None)
+
+    def _looks_further(self, group: int) -> bool:
+        """Whether there is more to look at; it is looked at from now on."""
+        scope, count = self._scope, self._looked_at.get(group, LOOKED_AT)
+        all_are = count >= min(LOOKED_AT_MOST, len(self._cluster.names))
+        if all_are or (scope.sources is not None and scope.takers is not None):
+            return False
+        self._looked_at[group] = 2 * count
+        return True
+
+    def between(self) -> Iterator[tuple[list[int], list[int]]]:
+        """From which brokers to which to look, for each group of brokers."""
+        groups = range(len(self._cluster.reach.alike) if self._scope.sources is None else 1)
+        return map(self._between, groups)
+
+    def _between(self, group: int) -> tuple[list[int], list[int]]:
+        """From which brokers of a group to which to look; not from those that have nothing to
+        give.
+        """
+        scope, reach, count = self._scope, self._cluster.reach, self._looked_at.get(group)
+        looked_at = count or LOOKED_AT
+        if scope.sources is not None:
+            takers = scope.takers or ()
+            return list(scope.sources), [each for each in takers if each not in scope.sources]
+        while True:
+            sources, takers = self._cluster.extremes(reach.alike[group], looked_at, self._spent)
+            spent = [source for source in sources if not self.offered(source).names]
+            if not spent or self._spent.sum() > SPENT_MAX:
+                break
+            self._spent[spent] = True
+        if scope.takers is not None:
+            takers = list(scope.takers)
+        elif len(reach.reaches[group]) > 1:
+            takers = [
+                taker
+                for other in reach.reaches[group]
+                for taker in self._cluster.extremes(reach.alike[other], looked_at, self._spent)[1]
+            ]
+            takers.sort(key=lambda taker: self._cluster.usage[taker])
+        return [source for source in sources if source not in spent], takers
 
     def _look(self, sources: list[int], takers: list[int]) -> None:
         """Find the best move from each of these brokers to each of those."""
         if not sources or not takers:
             return
         offers = [self._offer(source) for source in sources]
-        work, prices, relief = (
+        work, prices, relief, kinds = (
             np.concatenate([getattr(offer, what) for offer in offers], axis=-1)
-            for what in ("work", "prices", "relief")
+            for what in ("work", "prices", "relief", "kinds")
         )
         each = np.repeat(sources, [len(offer.names) for offer in offers])
         burden, refused = self._cluster.burden(takers, work, each)
+        if not self._cluster.reach.everywhere:
+            refused |= self._cluster.reach.bars(takers, kinds)
         gains, end = relief + burden, 0
         for source, offer in zip(sources, offers, strict=True):
             begin, end = end, end + len(offer.names)
@@ -467,15 +535,8 @@ class MoveSearch:
             best = net.argmax(axis=1).tolist() if begin < end else []
             for row, taker in enumerate(takers):
                 self._best.setdefault(source, {})[taker] = None
-                refused_there = [name for where, name in self.refused if where == taker]
-                if taker == source or begin == end:
-                    continue
-                at = best[row]
-                if refused_there:
-                    gone = [offer.names.index(n) for n in refused_there if n in offer.names]
-                    net[row, gone] = -np.inf
-                    at = int(net[row].argmax())
-                if net[row, at] > -np.inf:
+                if taker != source and begin < end and net[row, best[row]] > -np.inf:
+                    at = best[row]
                     gain, price = float(gains[row, begin + at]), float(priced[row, at])
                     self._best[source][taker] = BestMove(source, taker, at, gain, price)
 
@@ -487,11 +548,12 @@ class MoveSearch:
         alone = np.array([move.at]), np.array([move.gain]), np.array([move.price])
         room = (cluster.usage[move.source] - cluster.usage[move.destination]) / SMALL
         room = min(room, cluster.intake_max - cluster.intake[move.destination])
-        room = min(room, cluster.usage[move.source] - cluster.mean)
+        room = min(room, cluster.usage[move.source] - cluster.means[move.source])
         brings = cluster.brings(move.destination, offer.work)
-        if 2 * brings[move.at] > room or self._snapshot.isolation_policies:
+        if 2 * brings[move.at] > room:
             return alone
         burden, refused = cluster.burden([move.destination], offer.work, move.source)
+        refused |= cluster.reach.bars([move.destination], offer.kinds)
         gains = offer.relief + burden[0]
         prices = offer.prices * cluster.cheaper(move.source, [move.destination])[0]
         good = np.flatnonzero((WORTH_OF_SEVERAL * gains > prices) & ~refused[0])
@@ -532,15 +594,11 @@ class MoveSearch:
     def bundle(self, move: BestMove) -> str:
         return self._movable[move.source].names[move.at]
 
-    def refuse(self, move: BestMove) -> None:
-        """The bundle may not go there."""
-        self.refused.add((move.destination, self.bundle(move)))
-        del self._best[move.source][move.destination]
-
     def at_prices(self, dearness: float) -> None:
         """Look anew, for moves that gain so many times their price."""
         self._cluster.dearness = dearness
         self._best.clear()
+        self._best_of.clear()
 
     def leave_out(self, source: int, stays: Callable[[str], bool]) -> None:
         """Bundles of a broker are not to move."""
@@ -548,6 +606,8 @@ class MoveSearch:
         rows = [row for row, name in enumerate(offer.names) if stays(name)]
         offer.without(np.array(rows, np.int64))
         self._best.pop(source, None)
+        for group in self._cluster.reach.around(source):
+            self._best_of.pop(group, None)
 
     def make(self, move: BestMove, at: Rows) -> list[str]:
         """These bundles of the source move; returns their names."""
@@ -559,6 +619,8 @@ class MoveSearch:
             self._best.pop(changed, None)
             for best in self._best.values():
                 best.pop(changed, None)
+            for group in self._cluster.reach.around(changed):
+                self._best_of.pop(group, None)
         return names
 
 
@@ -583,7 +645,8 @@ def _movable(
     names = [names[row] for row in rows]
     clients, topics = clients_and_topics(snapshot.reports[broker].last_stats, names)
     work = work[:, rows]
-    return Movable(names, work, cluster.prices(broker, work, clients, topics), np.zeros(0))
+    prices = cluster.prices(broker, work, clients, topics)
+    return Movable(names, work, prices, cluster.reach.kinds_of(names), np.zeros(0))
 
 
 def _multiples(counts: Array) -> Array:

@@ -4,7 +4,6 @@ move is worth its price, and those of a plan, which ends at its goal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +11,9 @@ import numpy as np
 from loadmanager.engine.load.columns import Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.shedding.evening import (
-    REFUSED_MAX,
     BestMove,
     ModelledBrokers,
     MoveSearch,
-    may_go,
 )
 
 
@@ -31,28 +28,9 @@ class Moving:
     """The best move when none was worth its price."""
 
     def worth_it(self) -> BestMove | None:
-        """The next move that policies allow and that gains more than its price."""
-        while len(self.search.refused) <= REFUSED_MAX:
-            self.not_made = best = self.search.best()
-            if best is None or best.net <= 0:
-                return None
-            if self._may_go(best):
-                return best
-            self.search.refuse(best)
-        return None
-
-    def at_any_price(self, instead: Callable[[BestMove], BestMove]) -> BestMove | None:
-        """The next move that policies allow; `instead`: what is made in its place."""
-        while (best := self.search.best()) is not None:
-            move = instead(best)
-            if self._may_go(move):
-                return move
-            self.search.refuse(move)
-        return None
-
-    def _may_go(self, move: BestMove) -> bool:
-        destination = self.cluster.names[move.destination]
-        return may_go(self.snapshot, self.search.bundle(move), destination)
+        """The next move that gains more than its price."""
+        self.not_made = best = self.search.best()
+        return best if best is not None and best.net > 0 else None
 
     def make(
         self, move: BestMove, at: Rows | None = None
