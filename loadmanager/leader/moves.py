@@ -481,12 +481,11 @@ class Moves:
         owner; with the broker of which it is known that it serves the bundle.
         """
         destination = self.cluster.brokers.address(move.destination or "")
-        back = None
         if destination is not None:
             with contextlib.suppress(LoadManagerError):  # it may be dead: then another owns it
                 back = await self.orders.mover.clients_back(destination, move.bundle, closed)
-        if destination is not None and back is not None:
-            return destination.broker_id, back
+                if back is not None:
+                    return destination.broker_id, self._since_the_end(move, back)
         try:
             owner = self.cluster.brokers.address(await self.orders.owner(move.bundle) or "")
             if owner is None or owner == destination:
@@ -494,11 +493,17 @@ class Moves:
             back = await self.orders.mover.clients_back(owner, move.bundle, closed)
         except LoadManagerError:
             return "", None
-        if back is None or back.served_ms is None:
-            return owner.broker_id, back
+        return owner.broker_id, back and self._since_the_end(move, back)
+
+    def _since_the_end(self, move: Move, back: ClientsBack) -> ClientsBack:
+        """The same with times since the move ended, if the bundle is served since later: by another
+        broker, or by the destination once more.
+        """
+        if back.served_ms is None:
+            return back
         began_ms = self.term.clock.now_ms() - back.served_ms
         late_ms = max(0.0, began_ms - (move.ended_at or began_ms))
-        return owner.broker_id, dataclasses.replace(
+        return dataclasses.replace(
             back, returned_ms=tuple(late_ms + each for each in back.returned_ms)
         )
 

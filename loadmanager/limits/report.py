@@ -153,9 +153,12 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
 
 
 def _waited_ns(limit: Limit, tickets: Sequence[Ticket], now_ns: int) -> int:
-    """The waits that ended in the last ten seconds, and those that last."""
+    """The waits that ended in the last ten seconds, and those that last; of each waiter no more
+    than that: a wait may have begun before.
+    """
     lasting = (min(now_ns - each.since_ns, WINDOW_NS) for each in tickets if each.place)
-    return limit.stats.waited_lately_ns(now_ns) + sum(lasting)
+    waited_ns = limit.stats.waited_lately_ns(now_ns) + sum(lasting)
+    return min(waited_ns, len(tickets) * WINDOW_NS)
 
 
 def _waiter(ticket: Ticket, now_ns: int) -> WaiterShown:

@@ -357,6 +357,33 @@ async def test_a_broker_that_was_dead_is_not_counted(
         assert "2 brokers, " in (await shell.run("status", "--at", clock(at - MINUTE)))[1]
 
 
+async def test_nobody_led_while_the_whole_cluster_was_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody was left to record that the last leader had gone."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        leads = {"broker": name, "of": name, "event": "leads"}
+        starts = {"broker": name, "of": name, "event": "starts"}
+        down, up = now - 40 * MINUTE, now - 20 * MINUTE
+        await written(
+            served,
+            0,
+            MemberChange(ts=now - 60 * MINUTE, epoch=801, **leads),
+            MemberChange(ts=up, **starts),
+            MemberChange(ts=up + 2_000, epoch=802, **leads),
+        )
+        recorded_in(tmp_path, [(1, now - 60 * MINUTE, down), (2, up, now)])
+        for at_ms, status, said in (
+            (down - MINUTE, 0, f"{name} led, term 801"),
+            (down + MINUTE, 1, f"nobody led: the whole cluster was down from {clock(down)}"),
+            (up + MINUTE, 0, f"{name} led, term 802"),
+        ):
+            answer = await shell.run("brokers", "leader", "--at", clock(at_ms))
+            assert (answer[0], answer[1].startswith(said)) == (status, True), answer
+
+
 async def test_who_led_and_how_often_that_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

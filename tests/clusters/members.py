@@ -75,6 +75,7 @@ class Tenant:
         """The calls, each with its bundle and life."""
         self.stats: dict[str, NamespaceBundleStats] = {}
         self.returned_ms: tuple[float, ...] = ()
+        self.served_ms: float | None = None
         """When clients came back to a bundle."""
         self.opening: asyncio.Event | None = None
         """Opening a bundle waits for this."""
@@ -341,8 +342,10 @@ class Fleet:
     ) -> ClientsBack | None:
         """Peers."""
         count = (await self.served_bundles(broker, bundle)).get(bundle)
-        returned_ms = self.at(broker).tenant.returned_ms
-        return None if count is None else ClientsBack(count, returned_ms, unserved=0)
+        tenant = self.at(broker).tenant
+        if count is None:
+            return None
+        return ClientsBack(count, tenant.returned_ms, unserved=0, served_ms=tenant.served_ms)
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Peers."""

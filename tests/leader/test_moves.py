@@ -148,6 +148,23 @@ async def test_clients_come_back_at_the_next_owner() -> None:
         assert clients(move.outcome).endswith("back at b0:8080")
 
 
+async def test_clients_come_back_at_the_same_destination_in_another_life() -> None:
+    """It was restarted: they waited from the move until then, and not since it serves again."""
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(A)
+        led.fleet.brokers[1].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
+        (move,) = led.moves.decide([Unload(A, "b1:8080", "b2:8080", "test")], Author.CYCLE)
+        await led.moves.idle()
+        after = led.fleet.brokers[2].tenant
+        after.stats[A] = NamespaceBundleStats(producer_count=4)
+        after.returned_ms, after.served_ms = (0.0, 100.0, 200.0, 900.0), 100.0
+        await asyncio.sleep(5)  # it was first asked half a second after the move
+        assert move.outcome is not None
+        assert move.outcome.clients_back_at is None
+        assert move.outcome.clients_waited_ms is not None
+        assert 1_300 <= move.outcome.clients_waited_ms <= 1_400
+
+
 @pytest.mark.parametrize(
     ("arrange", "state", "owner", "text"),
     [

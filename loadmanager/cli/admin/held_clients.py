@@ -93,7 +93,7 @@ def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:
         waited = f", who waited {span(sum(waits))} in all" if waits else ""
         yield f"{count_of(total, 'limit')} held somebody in the last ten seconds{waited}:"
         limits.sort(key=lambda it: (-(it[1].waited_lately_ms or 0.0), it[1].name, it[0]))
-        yield from (f"    {_holds(each)} at {it}" for it, each in limits[:LIMITS_NAMED_MAX])
+        yield from (f"    {_holds(each, it)}" for it, each in limits[:LIMITS_NAMED_MAX])
         if total > LIMITS_NAMED_MAX:
             yield f"    and {total - LIMITS_NAMED_MAX} more: `loadmanager admin limits list`"
     silent = [*throttled.no_answer]
@@ -103,7 +103,7 @@ def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:
         yield f"{count_of(throttled.not_asked, 'broker')} not asked what limits hold"
 
 
-def _holds(limit: HoldingLimit) -> str:
+def _holds(limit: HoldingLimit, broker: str) -> str:
     """A limit, whom it held, and for how long."""
     kinds = {each.kind for each in limit.waiters}
     who = count_of(limit.waiters_total, kinds.pop() if len(kinds) == 1 else "client")
@@ -113,4 +113,4 @@ def _holds(limit: HoldingLimit) -> str:
         on += f" and {len(named) - TOPICS_NAMED_MAX} more"
     lasts = "" if limit.held_ago_ms is None else f", again and again for {span(limit.held_ago_ms)}"
     waited = "" if limit.waited_lately_ms is None else f", waited {span(limit.waited_lately_ms)}"
-    return f"{limit.name} ({configured_text(limit)}): {who}{on}{lasts}{waited}"
+    return f"{limit.name} ({configured_text(limit)}) at {broker}: {who}{on}{lasts}{waited}"

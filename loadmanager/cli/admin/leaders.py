@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.downtimes import downtimes
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
@@ -50,11 +51,21 @@ def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
     led, since = led_of(events.events), "since"
     if (decided := _decided_by(admin, at_ms, events.events)) is not None:
         led, since = decided, "at the latest since"
+    if led is not None and (down := _down_since(admin, led.ts, at_ms)):
+        return LeaderThen(None, f"nobody led: {down}", events)
     if led is None:
         return LeaderThen(None, "nobody led, as far as it is recorded", events)
     before = f"; before it {led.before} did" if led.before else ""
     text = f"{led.of} led, term {led.epoch}, {since} {clock(led.ts)} ({span(at_ms - led.ts)})"
     return LeaderThen(led, text + before, events)
+
+
+def _down_since(admin: AdminClient, since_ms: int, at_ms: int) -> str:
+    """When the whole cluster was down between two moments: a term ended then, and nobody was left
+    to record that; empty if it was not.
+    """
+    downs = [down for down in downtimes(admin, since_ms) if since_ms < down.begin <= at_ms]
+    return str(downs[-1]) if downs else ""
 
 
 def _decided_by(

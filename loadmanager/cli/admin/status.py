@@ -89,7 +89,7 @@ def status(admin: AdminClient, at: int | None) -> Output:
             raise
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
-    lines = [str(down) for down in downtimes(admin, cluster.at - DAY_MS)]
+    lines = [*_store(cluster), *map(str, downtimes(admin, cluster.at - DAY_MS))]
     lines += lapse_lines(lapses_of(unproven(admin, cluster.at - LATELY_MS)))
     lines += _status(cluster, decisions, throttled, late_after_ms(admin))
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
@@ -147,8 +147,6 @@ def _status(
     late_ms: float,
 ) -> Iterator[str]:
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
-    if (silent_ms := cluster.store_silent_ms) is not None:
-        yield f"THE METADATA STORE HAS NOT ANSWERED THE LEADER FOR {span(silent_ms)}: {GOES_ON}"
     if missing := missing_text(len(live), cluster.expected):
         yield missing
     yield from news(cluster.absent, cluster.at, LATELY_MS)
@@ -183,6 +181,14 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def _store(cluster: ClusterShown) -> list[str]:
+    """That the metadata store does not answer, if it does not."""
+    silent_ms = cluster.store_silent_ms
+    if silent_ms is None:
+        return []
+    return [f"THE METADATA STORE HAS NOT ANSWERED THE LEADER FOR {span(silent_ms)}: {GOES_ON}"]
 
 
 def _note(broker: BrokerShown) -> str:
@@ -260,7 +266,7 @@ def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
     cluster, _ = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
     hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
-    yield [f"{time_of_day(cluster.at)}", *_status(cluster, (), None, late_ms)]
+    yield [f"{time_of_day(cluster.at)}", *_store(cluster), *_status(cluster, (), None, late_ms)]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
     yield table(headers, [_row(broker) for broker in order[:TOP_BROKERS]])
