@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from broker.admin.serving import ORDERS, serving
-from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
+from broker.admin.test_admin_leading import FIRST, HALVES, SECOND, hot_broker
 from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
 from broker.admin.test_findings_shown import flap
 from browser.chromium import CHROMIUM, Page, browser
@@ -29,7 +29,7 @@ from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import AuditedChange, BrokerLoad
+from loadmanager.engine.history.records import AuditedChange, BrokerLoad, BundleLoad, OwnershipStep
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
@@ -387,6 +387,29 @@ async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
         await page.wait("!document.querySelector('dialog')")
         # the browser's own word on the namespace that is not there
         assert [error for error in page.errors if "404" not in error] == []
+
+
+async def test_what_a_lost_broker_had(tmp_path: Path) -> None:
+    """At a time gone by after it was lost: its bundles, and where each was served next."""
+    then = SystemClock().now_ms() - 600_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        lost, other = served.broker_id(0), served.broker_id(1)
+        load = {"ts": then - 9_000, "broker": lost, "interval_ms": 60_000, "msg_rate_in": 7.0}
+        owned = {"before": "Opening", "after": "Owned", "reason": "lookup"}
+        members = [
+            MemberChange(ts=then - 5_000, broker=other, of=lost, event="left", how="lost"),
+            OwnershipStep(ts=then - 2_000, broker=other, bundle=FIRST, **owned),
+        ]
+        await written(served, 0, *(BundleLoad(bundle=each, **load) for each in (FIRST, SECOND)))
+        await written(served, 1, *members)
+        await page.size(1200, 800)
+        moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
+        at = moment.replace("+00:00", "Z")
+        await page.go(f"{served.url()}/ui?at={at}&last=60#broker={lost}")
+        await page.wait_text("What it had when it left at", "aside")
+        await page.wait_text(f"at {other} after 3.0 s", "aside")
+        await page.wait_text("by nobody in the ten minutes after", "aside")
+        assert not page.errors
 
 
 async def test_what_the_archives_add(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ const MEMBERS = 500;
 const NAMED = 3;
 const NEAR_MS = 300_000; // the last loads before a moment stand for it for so long
 const COARSE_MS = 900_000; // averages over this time are kept of earlier days
+// What is not served again so long after its broker left was wanted by nobody.
+const NEXT_MS = 600_000;
 const COMES = new Set(["left", "back", "starts", "leads"]);
 const DECISIONS = ["unload", "place", "split", "skip", "move"].map((it) => `kind=decision.${it}`);
 
@@ -245,33 +247,47 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
 }
 
 // The bundles of a broker as they were, the hottest first, and what was decided about it until then.
+// Of one that had left: what it had when it did, and where each bundle was served next.
 export interface BrokerThen {
-  bundles: { bundle: string; rate: number; throughput: number }[];
+  bundles: { bundle: string; rate: number; throughput: number; next: { broker: string; afterMs: number } | null }[];
+  leftAt: number | null;
   decisions: DecisionShown[];
   recordedSince: string;
 }
 
 export async function askBroker(broker: string, at: number): Promise<BrokerThen> {
   const about = `about=${encodeURIComponent(broker)}&until=${at}&limit=${LISTED}`;
-  const [loads, decided] = await Promise.all([
-    ask<ArchivedMoment>(`loads?at=${at}&kind=bundle_load`),
+  const came = (await events(["kind=member"], about)).parts.find(
+    ({ record }) => text(record, "of") === broker && COMES.has(text(record, "event")),
+  );
+  const leftAt = came && text(came.record, "event") === "left" ? came.ts : null;
+  const [loads, decided, steps] = await Promise.all([
+    ask<ArchivedMoment>(`loads?at=${leftAt === null ? at : leftAt - 1}&kind=bundle_load`),
     events(DECISIONS, about),
+    leftAt === null
+      ? { parts: [] }
+      : events(["kind=ownership"], `since=${leftAt}&until=${leftAt + NEXT_MS}&limit=${MEMBERS}`),
   ]);
+  const next = new Map<string, ArchivedEvent>(); // the steps are the newest first
+  for (const step of steps.parts)
+    if (text(step.record, "after") === "Owned") next.set(text(step.record, "bundle"), step);
   const bundles = loads.parts
     .flatMap((part) => part.loads)
     .filter((each) => each.broker === broker)
     .flatMap(({ columns, figures }) =>
       Object.entries(figures).map(([bundle, row]) => {
         const of = (name: string): number => row[columns.indexOf(name)] ?? 0;
+        const step = next.get(bundle);
         return {
           bundle,
           rate: of("msg_rate_in") + of("msg_rate_out"),
           throughput: of("msg_throughput_in") + of("msg_throughput_out"),
+          next: step ? { broker: text(step.record, "broker"), afterMs: step.ts - (leftAt ?? step.ts) } : null,
         };
       }),
     );
   bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
-  return { bundles, decisions: decisionsOf(decided.parts), recordedSince: decided.since };
+  return { bundles, leftAt, decisions: decisionsOf(decided.parts), recordedSince: decided.since };
 }
 
 export async function askPast({ at, last }: When): Promise<Past> {

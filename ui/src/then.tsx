@@ -124,13 +124,24 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
       <State asking={!answer} problem={problem} />
       {answer && (
         <>
-          <h3>Its bundles, the hottest first</h3>
+          {answer.leftAt === null ? (
+            <h3>Its bundles, the hottest first</h3>
+          ) : (
+            <h3>What it had when it left at {clock(answer.leftAt)}, and where each was served next</h3>
+          )}
           <ul class="list">
-            {answer.bundles.slice(0, BUNDLES).map(({ bundle, rate, throughput }) => (
+            {answer.bundles.slice(0, BUNDLES).map(({ bundle, rate, throughput, next }) => (
               <li key={bundle} class="owned">
                 {bundleLink(bundle)}
                 <span class="number">{messages(rate)} msg/s</span>
                 <span class="number">{bytes(throughput)}</span>
+                {answer.leftAt !== null && (
+                  <span class="small">
+                    {next
+                      ? `at ${next.broker} after ${duration(next.afterMs)}`
+                      : "by nobody in the ten minutes after"}
+                  </span>
+                )}
               </li>
             ))}
           </ul>
