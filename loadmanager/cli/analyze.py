@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from loadmanager.broker import settings
-from loadmanager.cli.calibrations import replays_of
+from loadmanager.cli.calibrations import Replays
 from loadmanager.cli.options import URL, Command, config
 from loadmanager.cli.recorded import reader
 from loadmanager.engine.strategies import registry
@@ -79,7 +79,8 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 @click.option(
     "--replay",
     is_flag=True,
-    help="also replay the day with the settings that were in force, and say how far off that is",
+    help="also replay the day with the settings that were in force, and say how far off that is, "
+    "and what each tenant's traffic cost",
 )
 @click.option("--quiet", is_flag=True, help="no progress on standard error")
 def command(
@@ -106,6 +107,7 @@ def command(
         ) from None
     if output == OUTPUT:
         os.umask(UMASK)  # Spark's, too; who may read an --output is up to whoever asks for it
+    replays = Replays(_url(history), options["cluster"], configured) if replay else None
     outcomes = analyze(
         day,
         history=_url(history),
@@ -115,7 +117,7 @@ def command(
         spark_settings=dict(map(_pair, spark_settings)),
         late=not no_late,
         max_days=configured.leaf(AnalysisSettings).max_days,
-        replayed=replays_of(_url(history), options["cluster"], configured) if replay else None,
+        replays=replays,
         **options,
     )
     if not any(outcome.date == day for outcome in outcomes):

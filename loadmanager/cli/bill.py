@@ -27,6 +27,10 @@ LEGEND = """core h: hours of one core for a tenant's traffic, by the model of lo
   idle brokers are paid by all; clients: the most at once; stored GB d: what its open topics had
   stored, gigabytes times days. Small messages cost more for each byte if the day shows it; what
   costs more otherwise is told apart from slow brokers once bundles have moved."""
+STORED_LEAST = (
+    "stored GB d is the least: what closed topics hold is not recorded (a topic without clients "
+    "since its broker started is closed)"
+)
 HEADERS = ("core h", "broker h", "part %", "GB", "clients", "stored GB d")
 DAYS_OF_A_MONTH = 30
 
@@ -107,13 +111,15 @@ def _shown(month: str, bill: Bill, prices: Prices | None) -> Iterator[Shown]:
     yield table(headers, rows)
     off = f"usage by the model is up to {100 * bill.error:.1f} points off"
     lines = [f"days: {bill.days}; broker-hours: {bill.broker_hours:.1f}; {off}"]
+    if any(used.stored_gigabyte_days is not None for used in bill.tenants.values()):
+        lines.append(STORED_LEAST)
     if bill.left_out:
         lines.append(f"left out, for usage does not follow traffic: {', '.join(bill.left_out)}")
     yield lines
 
 
 def _document(bill: Bill, prices: Prices | None) -> Mapping[str, Any]:
-    document = asdict(bill)
+    document = {**asdict(bill), "stored_of": "open topics"}
     if prices is not None:
         for name, used in bill.tenants.items():
             document["tenants"][name]["amount"] = prices.amount(used)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -10,31 +9,45 @@ from loadmanager.cli.recorded import reader, used_settings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.settings import Settings
 from loadmanager.lab import candidates
+from loadmanager.lab.bill import Bill
 from loadmanager.lab.calibration import Calibration, calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.measures import measure
+from loadmanager.lab.recorded import Recording
 from loadmanager.leader.strategy_keys import strategies_of
 
 
-def replays_of(
-    history: str, cluster: str | None, base: Settings
-) -> Callable[[str], dict[str, Any] | None]:
-    """Replays a date with the settings that were in force, or these, and says for the nightly
-    report how far off that is; None: the day cannot be replayed. Raises `ConfigError`.
+class Replays:
+    """Replays dates with the settings that were in force, or these, for the nightly report. Raises
+    `ConfigError`.
     """
-    recorded_days = reader()
-    source = recorded_days.history(history)
-    name = source.chosen(cluster)
 
-    def replay(date: str) -> dict[str, Any] | None:
-        try:
-            recording = recorded_days.recorded_day(source, name, date)
-        except BadInputError:
+    def __init__(self, history: str, cluster: str | None, base: Settings) -> None:
+        self._days, self._base = reader(), base
+        self._source = self._days.history(history)
+        self._cluster: str = self._source.chosen(cluster)
+        self._last: tuple[str, Recording | None] = ("", None)
+
+    def _recording(self, date: str) -> Recording | None:
+        """None: the day cannot be replayed. The last one is at hand."""
+        if self._last[0] != date:
+            try:
+                recording = self._days.recorded_day(self._source, self._cluster, date)
+            except BadInputError:
+                recording = None
+            self._last = date, recording
+        return self._last[1]
+
+    def replayed(self, date: str) -> dict[str, Any] | None:
+        """How far off the replay of a day is; None: it cannot be replayed."""
+        recording = self._recording(date)
+        if recording is None:
             return None
-        keys = recorded_days.settings_in_force(source, name, date)
-        strategies = strategies_of(candidates.unweighted(base).with_overrides(keys or {}))
+        keys = self._days.settings_in_force(self._source, self._cluster, date)
+        unweighted = candidates.unweighted(self._base)
+        strategies = strategies_of(unweighted.with_overrides(keys or {}))
         replayed = measure(run(recording.day, strategies))
-        of_day = calibration(recording, replayed, used_settings(keys, base))
+        of_day = calibration(recording, replayed, used_settings(keys, self._base))
         figures = {
             f"{figure}_{side}": getattr(measures, figure)
             for side, measures in (("was", of_day.happened), ("replayed", of_day.replayed))
@@ -48,7 +61,27 @@ def replays_of(
             "settings": of_day.used,
         }
 
-    return replay
+    def costs(self, date: str) -> list[dict[str, Any]]:
+        """What each tenant cost on a day; empty where nobody knows."""
+        recording = self._recording(date)
+        if recording is None:
+            return []
+        bill = Bill()
+        bill.add(date, recording)
+        cores = sum(used.core_hours for used in bill.tenants.values())
+        return [
+            {
+                "tenant": name,
+                "share": used.core_hours / cores if cores else 0.0,
+                "core_hours": used.core_hours,
+                "broker_hours": used.broker_hours,
+                "bytes": used.gigabytes * 1e9,
+                "clients": used.clients,
+                "stored_gigabyte_days": used.stored_gigabyte_days,
+                "model_error": bill.error,
+            }
+            for name, used in bill.tenants.items()
+        ]
 
 
 def calibration_document(date: str, of_day: Calibration) -> dict[str, Any]:
@@ -56,7 +89,7 @@ def calibration_document(date: str, of_day: Calibration) -> dict[str, Any]:
     return {
         "calibration": date,
         "settings": of_day.used,
-        "happened": {**asdict(of_day.happened), "pause_s": None},  # loads do not tell it
+        "happened": asdict(of_day.happened),
         "replayed": asdict(of_day.replayed),
         "modelError": of_day.error,
         "off": of_day.off,

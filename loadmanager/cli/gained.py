@@ -83,7 +83,7 @@ def _row(day: GainedDay) -> list[str | float]:
         day.was.hot_minutes,
         day.would_be.hot_minutes,
         day.would_be.moves,
-        round(day.would_be.pause_s, 1),
+        round(day.would_be.pause_s or 0.0, 1),
         day.changed_owners,
         "" if silent is None else f"cannot tell: {joined(silent.code, silent.text)}",
     ]

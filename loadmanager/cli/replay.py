@@ -62,7 +62,8 @@ MB/s moved: traffic of the moved bundles, megabytes/s, the sum over all moves
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
 settle min: after an event, until the spread is usual again; - without an event
-(as it was): what was recorded, by the sensors; nobody knows how long clients waited
+(as it was): what was recorded, by the sensors; how long clients waited by the leaders' records of
+  moves, - where these do not tell
 x 0.50: half of what the replay of the settings in force comes to; that is far from what happened,
   so that the figure itself is not told"""
 NO_CYCLES = 4
@@ -250,18 +251,13 @@ def _exactly(
 def _row(
     text: str, days: Sequence[Measures], calibrations: Mapping[str, Calibration]
 ) -> list[str | float | None]:
-    shown_days = [_shown(text, day) for day in days]
-    figures = {name: _mean([day[name] for day in shown_days]) for name in shown_days[0]}
+    each_day = [asdict(day) for day in days]
+    figures = {name: _mean([day[name] for day in each_day]) for name in each_day[0]}
     del figures["broker_minutes"]
     shown = believed(figures, calibrations)
     moved = shown["moved_bytes"]
     shown["moved_bytes"] = moved / 1e6 if isinstance(moved, float | int) else moved
     return [text, *(round(each, 2) if isinstance(each, float) else each for each in shown.values())]
-
-
-def _shown(text: str, measures: Measures) -> dict[str, Any]:
-    """The figures of a day; loads do not tell how long clients waited on the day as it was."""
-    return asdict(measures) | ({"pause_s": None} if text == AS_IT_WAS else {})
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:
@@ -286,7 +282,7 @@ def _document(
         "days": [
             {
                 "day": day,
-                **_shown(text, measures),
+                **asdict(measures),
                 "spreadByMinute": [minute.spread for minute in minutes],
                 "maxToMeanByMinute": [ratio(minute.usage) for minute in minutes],
                 "movesByMinute": [minute.moves for minute in minutes],

@@ -23,11 +23,12 @@ from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
 from loadmanager.lab import candidates
-from loadmanager.lab.calibration import Calibration, believed
+from loadmanager.lab.calibration import Calibration, believed, times
 from loadmanager.lab.closed_loop import run
+from loadmanager.lab.fitted import EXPLAINED_LEAST, Fit
 from loadmanager.lab.measures import Measures, measure
 from loadmanager.lab.picture import pareto
-from loadmanager.lab.results import ObjectiveWeights, Results, Standings, standings
+from loadmanager.lab.results import ObjectiveWeights, Ranked, Results, Standings, cost, standings
 from loadmanager.leader.strategy_keys import strategies_of
 
 EXAMPLES = """examples:
@@ -115,28 +116,34 @@ def command(
     _say(f"done in {time.monotonic() - began_s:.0f} s")
     for candidate, why in tournament.failed.items():
         _say(f"left out: {candidate}: {why}")
-    outcome = standings(results, candidates.LIVE, weights)
-    if picture is not None:
-        _draw(picture, outcome, results)
-    diff = _diff(tournament, outcome, config)
     compared = {
-        date: Calibration(lived, replayed or results[candidates.LIVE][date], error, used)
-        for date, (lived, replayed, error, used) in recorded.items()
+        date: Calibration(
+            lived, replayed or results[candidates.LIVE][date], fit.error, used, fit.explained
+        )
+        for date, (lived, replayed, fit, used) in recorded.items()
     }
+    little = [date for date, each in compared.items() if each.says_little]
+    outcome = standings(results, candidates.LIVE, weights, not_judged=little)
+    refused = any(each.refused for each in compared.values())
+    if picture is not None:
+        _draw(picture, outcome, results, figures=not refused)
+    diff = _diff(tournament, outcome, config)
+    in_force = fmean(cost(each.replayed, weights) for each in compared.values())
     if as_json:
         documents = [calibration_document(date, each) for date, each in compared.items()]
-        answer = {**asdict(outcome), "calibrations": documents, "diff": diff}
+        ranked = _ranking(outcome, in_force, refused=refused)
+        answer = {**asdict(outcome), **ranked, "calibrations": documents, "diff": diff}
         print(msgspec.json.encode(answer).decode())
     else:
-        _show(outcome, results, diff, compared)
+        _show(outcome, results, diff, compared, in_force if refused else None)
     return 0 if diff else NO_RECOMMENDATION
 
 
 def _prepared(
     history: str, cluster: str | None, dates: Sequence[str], output: Path, base: Settings
-) -> tuple[Any, dict[str, tuple[Measures, Measures | None, float, str]]]:
+) -> tuple[Any, dict[str, tuple[Measures, Measures | None, Fit, str]]]:
     """The tournament, and each day as it was, its replay where other settings than these were in
-    force, the error of its model, and which settings were replayed.
+    force, its model, and which settings were replayed.
     """
     try:
         from loadmanager.lab import recorded_days
@@ -169,7 +176,7 @@ def _prepared(
         if in_force != strategies_of(unweighted):
             replayed = measure(run(recording.day, in_force))
         used = used_settings(keys, base)
-        recorded[date] = recording.lived, replayed, recording.fit.error, used
+        recorded[date] = recording.lived, replayed, recording.fit, used
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; "
             f"{recording.fit.text}"
@@ -222,12 +229,60 @@ def _diff(tournament: Any, outcome: Standings, config: Path | None) -> list[str]
     return conf_diff(tournament.keys(outcome.live), tournament.keys(verdict.winner), name, text)
 
 
+def _ranking(outcome: Standings, in_force: float, *, refused: bool) -> dict[str, Any]:
+    """The ranking for programs: each cost also as a multiple of what the replays of the settings in
+    force come to. If these are far from what happened, the costs themselves are null.
+    """
+    ranking = []
+    for ranked in outcome.ranking:
+        row = asdict(ranked)
+        for name in ("cost", "low", "high"):
+            value = row[name]
+            row[f"{name}_over_in_force"] = value / in_force if in_force > 0 else None
+            row[name] = None if refused else value
+        ranking.append(row)
+    return {
+        "ranking": ranking,
+        "regret": None if refused else outcome.regret,
+        "regret_over_best": _regret_part(outcome),
+        "figures_refused": refused,
+    }
+
+
+def _regret_part(outcome: Standings) -> float | None:
+    """How much more than the best candidate's the settings in force cost, as a part of that."""
+    best = outcome.ranking[0].cost
+    return outcome.regret / best if best > 0 else None
+
+
+def _regret(outcome: Standings, *, refused: bool) -> str:
+    head = "The settings in force cost"
+    part = _regret_part(outcome)
+    if not refused:
+        return f"{head} {outcome.regret:.2f} points more than the best candidate."
+    if part is None:
+        return f"{head} {'more than' if outcome.regret else 'as much as'} the best candidate."
+    return f"{head} {part:.0%} more than the best candidate."
+
+
+def _costs(ranked: Ranked, in_force: float | None) -> list[str | float]:
+    """A candidate's cost, with its interval. `in_force`: if that is refused, what the replays of
+    the settings in force cost.
+    """
+    figures = [ranked.cost, ranked.low, ranked.high]
+    if in_force is None:
+        return [round(each, 2) for each in figures]
+    return [times(each, in_force) for each in figures]
+
+
 def _show(
     outcome: Standings,
     results: Results,
     diff: Sequence[str],
     compared: Mapping[str, Calibration],
+    in_force: float | None,
 ) -> None:
+    """For people. `in_force`: what the replays of the settings in force cost, if it is refused."""
     headers = (
         "place",
         "candidate",
@@ -248,19 +303,21 @@ def _show(
             [
                 place,
                 name,
-                round(ranked.cost, 2),
-                round(ranked.low, 2),
-                round(ranked.high, 2),
+                *_costs(ranked, in_force),
                 *_believed(results[ranked.candidate], compared),
                 "yes" if ranked.efficient else "",
             ]
         )
     verdict = outcome.verdict
-    lines = [
-        f"The settings in force cost {outcome.regret:.2f} points more than the best candidate."
-    ]
+    lines = [_regret(outcome, refused=in_force is not None)]
+    if outcome.not_judged:
+        lines.append(
+            f"Not judged: {', '.join(outcome.not_judged)}; the model explains less than "
+            f"{EXPLAINED_LEAST:.0%} of the brokers' usage there."
+        )
     if verdict is None:
-        lines.append("Nothing is recommended: that needs three days at least.")
+        enough = " of which the model explains enough" if outcome.not_judged else ""
+        lines.append(f"Nothing is recommended: that needs three days at least{enough}.")
     else:
         lines.append(
             f"Back-test: best on {verdict.chosen_on[0]} to {verdict.chosen_on[-1]}: "
@@ -293,13 +350,13 @@ def _figures(days: Mapping[str, Any]) -> list[float]:
     return [round(fmean(getattr(day, name) for day in days.values()), 2) for name in names]
 
 
-def _draw(path: Path, outcome: Standings, results: Results) -> None:
+def _draw(path: Path, outcome: Standings, results: Results, *, figures: bool) -> None:
     points = {}
     for ranked in outcome.ranking:
         spread, _, moves = _figures(results[ranked.candidate])
         points[ranked.candidate or IN_FORCE] = moves, spread, ranked.efficient
     try:
         # a picture to show to others: who may read it is up to the umask of whoever asks for it
-        path.write_text(pareto(points, IN_FORCE), encoding="utf-8")
+        path.write_text(pareto(points, IN_FORCE, figures=figures), encoding="utf-8")
     except OSError as error:
         raise OperationalError(f"--pareto {path}: {error.strerror}") from None

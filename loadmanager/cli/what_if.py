@@ -19,9 +19,10 @@ from loadmanager.cli.what_if_page import PageSection, written
 from loadmanager.engine.load.price import PriceSettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.settings import Settings
-from loadmanager.lab.calibration import TRIED, calibration
+from loadmanager.lab.calibration import TRIED, Calibration, believed, calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.days import DayOfLoad
+from loadmanager.lab.fitted import EXPLAINED_LEAST, explained_text
 from loadmanager.lab.measures import WARM_UP_MINUTES
 from loadmanager.lab.what_if import (
     HIGHEST_PERCENTILE,
@@ -51,7 +52,8 @@ comes after {WARM_UP_MINUTES} minutes; with the fewest brokers it was so from th
 mean: usage of all brokers; most: that of the most used one, which was more in 5 % of the minutes
 hot min: minutes of brokers above 85 %; undone: work that brokers could not do, in minutes of one
   broker; spread: standard deviation of usage, in points
-settle min: until the spread is usual again"""
+settle min: until the spread is usual again
+x 0.50: half of what the replay of what was there comes to, which is far from what happened"""
 NOT_SAID = "whether these brokers are enough is not said: "
 MODEL_OFF = NOT_SAID + "too little is known of what traffic costs these brokers"
 REPLAY_OFF = (
@@ -209,6 +211,7 @@ class WhatIfAnswer:
         self.changed = play(changed)
         self._calibration = calibration(recording, self.was.measures, day.used)
         self._lived = outcome(recording.modelled)
+        self._fit = recording.fit
         self._with_fewest = with_fewest and not self._far_off
         self.fewest = fewest(recording.day, change, play) if self._with_fewest else None
 
@@ -216,7 +219,8 @@ class WhatIfAnswer:
     def _far_off(self) -> bool:
         if self._present:
             return self._model_off or bool(self._reports_off)
-        return self._model_off or nobody_knows(self._calibration, self._lived, self.was)
+        unknown = nobody_knows(self._calibration, self._lived, self.was)
+        return self._model_off or self._fit.says_little or unknown
 
     @property
     def _model_off(self) -> bool:
@@ -253,12 +257,12 @@ class WhatIfAnswer:
         rows = [("as it was", self.was), (text_of(self._change), self.changed)]
         if self.fewest is not None:
             rows.append((f"the same with {_brokers(self.fewest[0])}", self.fewest[1]))
-        return [_row(name, each) for name, each in rows]
+        compared = {} if self._present else {"": self._calibration}
+        return [_row(name, each, compared) for name, each in rows]
 
     def sentences(self, price: float | None) -> Iterator[str]:
         if self._far_off:
-            not_like = f"{NOT_SAID}{self._reports_off}" if self._present else REPLAY_OFF
-            yield MODEL_OFF if self._model_off else not_like
+            yield self._why_not()
             if not self._present:
                 yield (
                     f"the most used broker was at {self._lived.highest:.0f} % by the model, and at "
@@ -274,6 +278,17 @@ class WhatIfAnswer:
         yield self._certainty()
         if self._reports_off:
             yield self._reports_off
+
+    def _why_not(self) -> str:
+        """Why nobody knows whether the brokers are enough."""
+        if self._model_off:
+            return MODEL_OFF
+        if self._present:
+            return f"{NOT_SAID}{self._reports_off}"
+        if self._fit.says_little:
+            part = explained_text(self._fit.explained)
+            return f"{NOT_SAID}{part}, and {EXPLAINED_LEAST:.0%} is the least; ask a busier day"
+        return REPLAY_OFF
 
     def _fewest_text(self) -> str:
         if self.fewest is None:
@@ -296,7 +311,9 @@ class WhatIfAnswer:
             "changed": self._of(self.changed, price),
             "fewest": None if self.fewest is None else self._of(self.fewest[1], price),
             "modelError": self._calibration.error,
+            "explained": self._fit.explained,
             "off": None if self._present else self._calibration.off,
+            "refused": [] if self._present else self._calibration.refused,
             "reportedMean": self._reported,
             "farOff": self._far_off,
         }
@@ -326,11 +343,13 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _row(name: str, each: WhatIfOutcome) -> Row:
+def _row(name: str, each: WhatIfOutcome, compared: Mapping[str, Calibration]) -> Row:
     measures = each.measures
+    names = ("hot_minutes", "spread", "moves")
+    shown = believed({name: getattr(measures, name) for name in names}, compared)
     return (
-        *(name, each.brokers, each.mean, each.highest, measures.hot_minutes, each.undone),
-        *(measures.spread, measures.moves, measures.settle_minutes),
+        *(name, each.brokers, each.mean, each.highest, shown["hot_minutes"], each.undone),
+        *(shown["spread"], shown["moves"], measures.settle_minutes),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
+from loadmanager.lab.fitted import explained_text, says_little
 from loadmanager.lab.measures import Measures
 from loadmanager.lab.recorded import Recording
 
@@ -43,6 +44,8 @@ class Calibration:
     """The mean error of the model of a broker's usage in a minute, as a fraction."""
     used: str = IN_FORCE
     """Which settings were replayed."""
+    explained: float = 1.0
+    """The part of the brokers' usage that the model explains."""
 
     @property
     def off(self) -> float:
@@ -56,6 +59,11 @@ class Calibration:
         return abs(self.off) > FAR_OFF
 
     @property
+    def says_little(self) -> bool:
+        """Whether the model explains too little of the day for a verdict."""
+        return says_little(self.explained, self.error)
+
+    @property
     def refused(self) -> tuple[str, ...]:
         """The figures of this day's replays that are not to be believed."""
         return tuple(self._refused())
@@ -66,7 +74,7 @@ class Calibration:
             yield "spread"
         if _differ(was.hot_minutes, came.hot_minutes, HOT_LEAST * was.broker_minutes):
             yield "hot_minutes"
-        if _differ(was.moves, came.moves, MOVES_LEAST):
+        if self.far_off or _differ(was.moves, came.moves, MOVES_LEAST):
             yield "moves"
 
     def text(self) -> str:
@@ -77,10 +85,11 @@ class Calibration:
             f"minutes {came.hot_minutes} ({was.hot_minutes}), moves {came.moves} ({was.moves}); "
             f"usage by the model is {100 * self.error:.1f} points off"
         )
+        if self.says_little:
+            text += f". No verdict comes from this day: {explained_text(self.explained)}"
         if self.refused:
             names = " and ".join(name.replace("_", " ") for name in self.refused)
-            is_ = "is" if self.refused == ("spread",) else "are"
-            return f"{text}. Compare candidates with each other: {names} {is_} not to be believed"
+            return f"{text}. Compare candidates with each other: {names} are not to be believed"
         return text
 
 
@@ -90,7 +99,8 @@ def _differ(was: int, came: int, least: float) -> bool:
 
 def calibration(recording: Recording, replayed: Measures, used: str = IN_FORCE) -> Calibration:
     """A recorded day beside its replay with these settings."""
-    return Calibration(recording.lived, replayed, recording.fit.error, used)
+    fit = recording.fit
+    return Calibration(recording.lived, replayed, fit.error, used, fit.explained)
 
 
 def believed(
@@ -104,7 +114,13 @@ def believed(
     shown: dict[str, float | str | None] = dict(figures)
     for name in follow & figures.keys():
         in_force = fmean(asdict(each.replayed)[name] for each in calibrations.values())
-        value = figures[name] or 0.0
-        same = "x 1" if not value else "more"
-        shown[name] = f"x {value / in_force:.2f}" if in_force > 0 else same
+        shown[name] = times(figures[name] or 0.0, in_force)
     return shown
+
+
+def times(value: float, in_force: float) -> str:
+    """A figure that is not to be believed, as a multiple of what the replays of the settings in
+    force come to.
+    """
+    same = "x 1" if not value else "more"
+    return f"x {value / in_force:.2f}" if in_force > 0 else same

@@ -39,6 +39,10 @@ TELLS = 0.7
 """Costs of classes, and a part by messages, count if they leave less than this part of the error
 without them, but for the noise of sensors.
 """
+EXPLAINED_LEAST = 0.5
+"""The part of the brokers' usage that a model must explain to say anything of a day by itself."""
+ERROR_LEAST = 1.0
+"""Points of usage: no model is nearer."""
 PARTS = tuple(part / 20 for part in range(21))
 """The parts of the cost that are tried as going by messages."""
 
@@ -121,7 +125,24 @@ class Fit:
         """How well it explains the day, for people."""
         part = self.costs.by_messages
         by = f"; {part:.0%} of its cost goes by messages" if part else ""
-        return f"the model explains {self.explained:.0%} of the brokers' usage{by}"
+        return f"{explained_text(self.explained)}{by}"
+
+    @property
+    def says_little(self) -> bool:
+        """See `says_little`."""
+        return says_little(self.explained, self.error)
+
+
+def says_little(explained: float, error: float) -> bool:
+    """Whether a model explains too little of a day for a verdict: where usage hardly changed, there
+    is little to explain.
+    """
+    return explained < EXPLAINED_LEAST and 100 * error > ERROR_LEAST
+
+
+def explained_text(part: float) -> str:
+    """How much a model explains, for people."""
+    return f"the model explains {part:.0%} of the brokers' usage"
 
 
 def fit(

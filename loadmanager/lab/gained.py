@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.reason import Reason
+from loadmanager.lab import fitted
 from loadmanager.lab.closed_loop import Costs, run
+from loadmanager.lab.fitted import ERROR_LEAST, EXPLAINED_LEAST
 from loadmanager.lab.measures import Measures, measure
 from loadmanager.lab.recorded import Recording
-
-EXPLAINED_LEAST = 0.5
-"""The part of the brokers' usage that the model explains; below, it says nothing of the day."""
-ERROR_LEAST = 1.0
-"""Points of spread: no model is nearer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +51,7 @@ class GainedDay:
     def silent(self) -> Reason | None:
         """Why the day tells nothing; None: it does."""
         if self.explained < EXPLAINED_LEAST:
-            text = f"the model explains {self.explained:.0%} of the brokers' usage"
-            return Reason("NotExplained", text)
+            return Reason("NotExplained", fitted.explained_text(self.explained))
         if abs(self.spread_gained) <= self.error:
             text = (
                 f"{self.spread_gained:+.1f} points are within the model's error of {self.error:.1f}"

@@ -24,8 +24,10 @@ class Minute:
     moved_bytes_s: float
     again: int
     """Bundles that were moved twice within an hour."""
-    pause_s: float
-    """Seconds that clients were without an owner because of moves, summed over clients."""
+    pause_s: float | None
+    """Seconds that clients were without an owner because of moves, summed over clients; None: not
+    known.
+    """
     placed: int
     """Bundles of a dead broker that were placed."""
     events: tuple[DayEvent, ...]
@@ -59,8 +61,10 @@ class Measures:
     """Bytes/s of the moved bundles, summed."""
     again: int
     """Bundles that were moved a second time within an hour."""
-    pause_s: float
-    """Seconds that clients were without an owner because of moves, summed over clients."""
+    pause_s: float | None
+    """Seconds that clients were without an owner because of moves, summed over clients; None: not
+    known.
+    """
     settle_minutes: float | None
     """Minutes after an event until the spread is at most a tenth above its median, at most 60; the
     mean; None without an event.
@@ -96,6 +100,7 @@ def measure(minutes: Sequence[Minute]) -> Measures:
     """Sum up the minutes after the first, but for those in which no broker is alive."""
     measured = [minute for minute in minutes[WARM_UP_MINUTES:] if len(minute.usage)]
     settled = list(settling(minutes).values())
+    pauses = [minute.pause_s for minute in measured]
     return Measures(
         spread=float(np.mean([minute.spread for minute in measured])),
         gap=float(
@@ -107,6 +112,6 @@ def measure(minutes: Sequence[Minute]) -> Measures:
         moves=sum(minute.moves for minute in measured),
         moved_bytes=sum(minute.moved_bytes_s for minute in measured),
         again=sum(minute.again for minute in measured),
-        pause_s=sum(minute.pause_s for minute in measured),
+        pause_s=None if None in pauses else sum((each or 0.0 for each in pauses), 0.0),
         settle_minutes=float(np.mean(settled)) if settled else None,
     )

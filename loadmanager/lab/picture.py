@@ -129,29 +129,39 @@ def _events(minutes: Sequence[Minute]) -> list[str]:
     return made
 
 
-def pareto(points: Mapping[str, tuple[float, float, bool]], live: str) -> str:
+def pareto(
+    points: Mapping[str, tuple[float, float, bool]], live: str, *, figures: bool = True
+) -> str:
     """Candidates by what they cost: moves per day to the right, spread upwards; (moves, spread,
-    efficient). Efficient ones are filled, numbered and named; `live` is red.
+    efficient). Efficient ones are filled, numbered and named; `live` is red. Without `figures` it
+    has none, but for their places.
     """
     right = _round(max((moves for moves, _, _ in points.values()), default=0.0))
     top = _round(max((spread for _, spread, _ in points.values()), default=0.0))
-    parts = [*_axes(top), *(_below(part, f"{part * right:g} moves") for part in (0.0, 0.5, 1.0))]
+    parts = []
+    if figures:
+        ticks = (_below(part, f"{part * right:g} moves") for part in (0.0, 0.5, 1.0))
+        parts = [*_axes(top), *ticks]
     legend: list[tuple[str, str]] = []
     alike = Counter(points.values())
     for name, point in sorted(points.items(), key=lambda each: (each[1], each[0] != live)):
         moves, spread, efficient = point
         x, y = _x(moves / right), _y(spread, top)
-        figures = f"{moves:.0f} moves, spread {spread:.1f}"
+        figures_text = f"{moves:.0f} moves, spread {spread:.1f}" if figures else "no figures"
         colour = COLOURS[1] if name == live else COLOURS[0]
         count = alike.pop(point, 0)  # of candidates that did the same, the first one is named
         if count and (efficient or name == live):
             others = f" and {count - 1} alike" if count > 1 else ""
-            text = f"{len(legend) + 1}: {figures}{others}: {name}"
+            text = f"{len(legend) + 1}: {figures_text}{others}: {name}"
             legend.append((colour, text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"))
             parts.append(f'<text x="{x + 8:.1f}" y="{y - 5:.1f}">{len(legend)}</text>')
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour if efficient else "none"}" '
-            f'stroke="{colour}"><title>{escape(name)}: {figures}</title></circle>'
+            f'stroke="{colour}"><title>{escape(name)}: {figures_text}</title></circle>'
         )
     legend.append(("none", "Filled: no other is better in spread, hot time or moves and no worse"))
-    return _framed("Candidates: spread of usage in points, by moves a day", parts, legend)
+    if figures:
+        return _framed("Candidates: spread of usage in points, by moves a day", parts, legend)
+    title = "Candidates: more spread upwards, more moves to the right"
+    legend.append(("none", "No figures: replays of these days are far from what happened"))
+    return _framed(title, parts, legend)

@@ -393,7 +393,7 @@ class _Recorder:
                 moves=int(moves[minute]),
                 moved_bytes_s=float(moved[minute]),
                 again=int(again[minute]),
-                pause_s=0.0,
+                pause_s=None,
                 placed=0,
                 events=tuple(event for event in events if event.minute == minute),
                 carried=float(carried[minute]),

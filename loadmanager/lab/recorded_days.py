@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 
 from loadmanager.engine.history.cycles import CYCLE_KINDS, Cycle, settings_document
-from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Record
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Decision, Record
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.history import layout
@@ -20,6 +21,7 @@ from loadmanager.lab import candidates
 from loadmanager.lab.day_rules import rules_of
 from loadmanager.lab.exact import when
 from loadmanager.lab.recorded import Recording, record
+from loadmanager.lab.recorded_pauses import with_pauses
 
 
 def history(url: str) -> HistorySource:
@@ -64,9 +66,20 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
         recording = record(loads(), seed, range(start_ms, start_ms + DAY_MS))
     except BadInputError as error:
         raise BadInputError(f"cluster {cluster} in {source.url}, {date}: {error}") from None
+    recording = with_pauses(recording, _moves(source, listing))
     cycles = in_order(source, listing, [Cycle])
     rules = rules_of((each for each in cycles if isinstance(each, Cycle)), recording.start_ms)
     return replace(recording, day=replace(recording.day, rules=rules))
+
+
+def _moves(source: HistorySource, listing: Listing) -> Iterator[Decision]:
+    """The leaders' records of moves that have ended."""
+    decoder = msgspec.json.Decoder(Decision)
+    for segment in listing.of(Decision.kind):
+        for line in source.lines(segment):
+            if b'"move"' in line:  # most decisions are others
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    yield decoder.decode(line)
 
 
 def other_settings(

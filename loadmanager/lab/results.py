@@ -10,7 +10,7 @@ which there must be two: to draw from so few days again and again would find nea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -94,15 +94,25 @@ class Standings:
     regret: float
     """How much more than the best candidate's the settings in force cost, in points."""
     verdict: Verdict | None
-    """The result of the back-test; None with fewer than two days."""
+    """The result of the back-test; None with fewer than two days that say enough."""
+    not_judged: tuple[str, ...] = ()
+    """Days that say too little for a verdict."""
 
 
 Results = Mapping[str, Mapping[str, Measures]]
 """Candidate → day → measures; every candidate has every day."""
 
 
-def standings(results: Results, live: str, weights: ObjectiveWeights | None = None) -> Standings:
-    """The ranking, and what to recommend. Days are in order of name. Needs a day at least."""
+def standings(
+    results: Results,
+    live: str,
+    weights: ObjectiveWeights | None = None,
+    *,
+    not_judged: Collection[str] = (),
+) -> Standings:
+    """The ranking, and what to recommend. Days are in order of name. Needs a day at least. Days
+    that are `not_judged` count for the ranking only.
+    """
     weights, candidates = weights or ObjectiveWeights(), list(results)
     days = tuple(sorted(results[live]))
     costs = np.array(
@@ -122,12 +132,17 @@ def standings(results: Results, live: str, weights: ObjectiveWeights | None = No
         )
         for at in order
     )
+    judged = [at for at, day in enumerate(days) if day not in not_judged]
+    chosen = tuple(days[at] for at in judged)
     return Standings(
         days=days,
         live=live,
         ranking=ranking,
         regret=float(means[candidates.index(live)] - means.min()),
-        verdict=_back_test(costs, candidates, days, live) if len(days) >= 2 else None,
+        verdict=_back_test(costs[:, judged], candidates, chosen, live)
+        if len(judged) >= 2
+        else None,
+        not_judged=tuple(day for day in days if day in not_judged),
     )
 
 

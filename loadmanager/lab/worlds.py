@@ -351,7 +351,7 @@ def figures(world: Trial, day: DayOfLoad, minutes: Sequence[Minute]) -> TrialFig
         undone=float(sum(np.maximum(usage - 1, 0).sum() for usage in usages)),
         moves=sum(minute.moves for minute in measured),
         moved=sum(minute.moved_bytes_s / max(minute.carried, 1e-9) for minute in measured),
-        pause_s=sum(minute.pause_s for minute in measured),
+        pause_s=sum(minute.pause_s or 0.0 for minute in measured),
         settle_minutes=None if world.settles is None else world.settles(day, minutes),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from loadmanager.nightly.day import Day, Finding, Row, clock, many
 from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.hurt import NOBODY, in_words
 
 MOST_OF_BROKER = 0.5
 """A bundle that carries so much of its broker's traffic is why that broker is busy."""
@@ -16,7 +17,11 @@ SOON_MS = 900_000
 def joined(findings: Sequence[Finding], day: Day) -> list[Finding]:
     """The cards, the most harmful first."""
     named = [
-        replace(finding, causes=[*finding.causes, *_more_causes(finding, day)])
+        replace(
+            finding,
+            causes=[*finding.causes, *_more_causes(finding, day)],
+            hurt=in_words(finding.hurt, day),
+        )
         for finding in findings
     ]
     order = sorted(named, key=_rank)
@@ -49,13 +54,20 @@ def _head(finding: Finding, explained: dict[str, Finding]) -> Finding:
 
 
 def _card(head: Finding, effects: Sequence[Finding]) -> Finding:
-    """A card is as important as the worst of its effects."""
+    """A card is as important as the worst of its effects, and hurt whom that hurt if its own
+    finding hurt nobody.
+    """
     titles = [
         f"{effect.title}{f' (from {clock(effect.at_ms)})' if effect.at_ms is not None else ''}."
         for effect in effects
     ]
     worst = max([head.importance, *(effect.importance for effect in effects)])
-    return replace(head, importance=worst, effects=titles)
+    hurt = [finding.hurt for finding in (head, *effects) if not _nobody(finding)]
+    return replace(head, importance=worst, effects=titles, hurt=(hurt or [head.hurt])[0])
+
+
+def _nobody(finding: Finding) -> bool:
+    return isinstance(finding.hurt, str) and finding.hurt.startswith(NOBODY)
 
 
 def _more_causes(finding: Finding, day: Day) -> list[str]:

@@ -16,22 +16,42 @@ class Certainty(StrEnum):
     """A line or a model goes beyond what was recorded."""
 
 
-_RECORDED = {
-    "broker_usage",
-    "flapping",
-    "hot_bundles",
-    "hot_topics",
-    "idle_brokers",
-    "imbalance",
-    "leaders",
-    "namespaces",
-    "throttling",
+_OF_QUESTIONS = {
+    Certainty.RECORDED: (
+        "broker_usage",
+        "flapping",
+        "hot_bundles",
+        "hot_topics",
+        "idle_brokers",
+        "imbalance",
+        "leaders",
+        "namespaces",
+        "throttling",
+    ),
+    Certainty.CONCLUDED: (
+        "calibration",
+        "clocks",
+        "hourly",
+        "moves",
+        "news",
+        "outages",
+        "remade",
+        "sensors",
+        "splits",
+        "tenants",
+    ),
+    Certainty.ESTIMATED: (
+        "capacity",
+        "forecasts",
+        "growth",
+        "headroom",
+        "slow_brokers",
+        "tenant_costs",
+    ),
 }
-_ESTIMATED = {"capacity", "forecasts", "growth", "headroom", "slow_brokers"}
+_OF = {name: certainty for certainty, names in _OF_QUESTIONS.items() for name in names}
 
 
 def of_question(name: str) -> Certainty:
-    """How certain the answers of a question are."""
-    if name in _RECORDED:
-        return Certainty.RECORDED
-    return Certainty.ESTIMATED if name in _ESTIMATED else Certainty.CONCLUDED
+    """How certain the answers of a question are. Raises `KeyError` for one that does not say."""
+    return _OF[name]

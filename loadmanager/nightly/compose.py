@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from loadmanager.engine.history import replay_error
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -14,18 +15,30 @@ from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.compaction import compact
+from loadmanager.nightly.day import Row
 from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.forgetting import forget
 from loadmanager.nightly.in_process import InProcess
-from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job
+from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job, Question
 from loadmanager.nightly.late import late_days
 from loadmanager.nightly.questions import calibration
-from loadmanager.nightly.questions.calibration import Calibrated, Replayed
+from loadmanager.nightly.questions.calibration import Calibrated
+from loadmanager.nightly.questions.tenant_costs import TenantCosts
 
 IN_PROCESS_BYTES = 1 << 30
 """Compressed segments of a day; a larger one is for Spark."""
 SUBMITTED = {"PYSPARK_GATEWAY_PORT", "PYSPARK_REMOTE_INIT_CONF_LEN"}
 """What spark-submit sets."""
+
+
+class DayReplays(Protocol):
+    """What replays days, and knows their costs."""
+
+    def replayed(self, date: str) -> Row | None:
+        """How far off a replay of a day is; None: it cannot be replayed."""
+
+    def costs(self, date: str) -> Sequence[Row]:
+        """What each tenant cost; empty: nobody knows."""
 
 
 def _catch_up(job: Job, day: str) -> AnalysedDay | None:
@@ -59,13 +72,13 @@ def analyze(
     late: bool,
     quiet: bool,
     max_days: int = 0,
-    replayed: Replayed | None = None,
+    replays: DayReplays | None = None,
 ) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before anything starts. `configured`:
     the options of the command line that `strategies` come from. Days more than `max_days` before
-    `date` are deleted; 0: none. `replayed` replays a day.
+    `date` are deleted; 0: none. `replays` replays days.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
@@ -87,10 +100,10 @@ def analyze(
                 settings=strategies,
                 configured=configured,
                 quiet=quiet,
-                questions=QUESTIONS if replayed is None else (*QUESTIONS, Calibrated(replayed)),
+                questions=_questions(replays),
             )
             outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date, removed)]
-            if replayed is not None:
+            if replays is not None:
                 rows = days.rows(calibration.NAME, date, None)
                 days.write("calibration.prom", calibration.metrics(rows, days.cluster))
                 if rows:  # else the last day that could be replayed stays
@@ -98,6 +111,13 @@ def analyze(
                     days.write(replay_error.FILE, replay_error.encode(error))
             _compact(engine, days, date)
             return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _questions(replays: DayReplays | None) -> list[Question]:
+    """Those of every day, and those that a replay of it answers."""
+    if replays is None:
+        return list(QUESTIONS)
+    return [*QUESTIONS, Calibrated(replays.replayed), TenantCosts(replays.costs)]
 
 
 def _compact(engine: Engine, days: AnalysedDays, date: str) -> None:

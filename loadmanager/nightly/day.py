@@ -26,6 +26,7 @@ from loadmanager.kit.history.layout import day_of, day_start_ms
 from loadmanager.kit.units import DAY_MS, HOUR_MS
 from loadmanager.nightly.certainty import Certainty, of_question
 from loadmanager.nightly.facts import BUCKET_MS, Facts
+from loadmanager.nightly.hurt import Hurt
 
 PAST_DAYS = 28
 """Days before that questions over several days look at."""
@@ -54,6 +55,9 @@ class Finding:
     title: str
     text: str
     advice: str
+    hurt: Hurt
+    """Who was hurt, or that nobody was, and why it matters nevertheless; words, once it is a card.
+    """
     numbers: dict[str, Any] = field(default_factory=dict)
     at_ms: float | None = None
     """When it began; None: it concerns the whole day."""
@@ -75,8 +79,13 @@ class Finding:
     """None: that of the question."""
 
     def __post_init__(self) -> None:
-        """A card has the certainty of its question, if it does not say."""
+        """A card has the certainty of its question, if it does not say. Raises `ValueError` for one
+        that does not say by what, who was hurt or what to do.
+        """
         self.certainty = self.certainty or of_question(self.question)
+        for name in ("title", "text", "advice", "hurt"):
+            if not getattr(self, name):
+                raise ValueError(f"a card of {self.question} has no {name}")
 
 
 @dataclass

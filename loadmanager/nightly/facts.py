@@ -51,7 +51,16 @@ STEP = (
 )
 MOVE = (
     *("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source"),
-    *("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life", "why"),
+    *(
+        "destination",
+        "reason",
+        "outcome",
+        "pauseMs",
+        "clientsClosed",
+        "clientsWaitedMeanMs",
+        "life",
+        "why",
+    ),
 )
 DELIVERED = "greatest({})".format(
     ", ".join(

@@ -383,6 +383,7 @@ def _the_worst(question: Question, findings: Sequence[Finding]) -> list[Finding]
         title=f"And {len(rest)} more like these: {question.NAME.replace('_', ' ')}",
         text=f"{others}.",
         advice="The table below has them, the stored table all of them.",
+        hurt=rest[0].hurt,
         numbers={"more": len(rest)},
     )
     return [*ranked[:FINDINGS_MAX], more]

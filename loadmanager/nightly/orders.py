@@ -33,6 +33,8 @@ class RecordedOrders:
             "epoch": row.get("epoch"),
             "cycle": row.get("cycle"),
             "clients_closed": row.get("clientsClosed"),
+            "clients_waited_ms": row.get("clientsWaitedMeanMs"),
+            "pause_ms": row.get("pauseMs"),
             "author": row.get("author"),
             "expected": _expected(dict(row.get("why") or ())),
         }

@@ -53,6 +53,7 @@ def test_by_learned_cpu_and_not_by_bytes(root: Path, capsys: pytest.CaptureFixtu
     (month,) = json.loads(capsys.readouterr().out).items()
     assert month[0] == history.DATE[:7]
     bill = month[1]
+    assert bill["stored_of"] == "open topics"
     small, large = bill["tenants"]["small"], bill["tenants"]["large"]
     assert small["gigabytes"] == pytest.approx(large["gigabytes"])
     hours = small["broker_hours"] + large["broker_hours"]
@@ -74,6 +75,7 @@ def test_the_table_and_the_price_of_the_settings(
     assert cli.main(["bill", str(root)]) == 0
     out = capsys.readouterr().out
     assert "AMOUNT" not in out
+    assert "stored GB d is the least: what closed topics hold is not recorded" in out
     assert cli.main(["bill", str(root), "--set", "loadManagerBrokerHourPrice=1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
@@ -92,4 +94,6 @@ def test_a_day_that_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     bundles = [history.bundle_load(minute, "b0", bundle, 0.0) for minute in minutes]
     history.write(tmp_path, "bundle_load", "b0", bundles)
     assert cli.main(["bill", str(tmp_path)]) == 0
-    assert f"left out, for usage does not follow traffic: {history.DATE}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"left out, for usage does not follow traffic: {history.DATE}" in out
+    assert "is the least" not in out  # nothing stored is recorded

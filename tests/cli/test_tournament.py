@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import pytest
 
 from loadmanager import cli
 from loadmanager.engine.history.cycles import Cycle
-from loadmanager.engine.history.records import BrokerLoad, BundleLoad
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Decision
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history import layout
 from loadmanager.lab.days import DaySize, make_day, traffic
@@ -153,6 +154,41 @@ def test_a_table_for_people(
     assert verdict.endswith("Nothing is recommended: that needs three days at least.")
 
 
+def test_figures_that_are_refused_are_refused_everywhere(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The replay's spread is far from what happened: the cost, in which it is, and the moves, which
+    come of it, are told as multiples like the spread itself, in the table and the picture and for
+    programs.
+    """
+    svg = tmp_path / "p.svg"
+    options = ("--no-spark", "--no-grid", "--random", "1", "--pareto", str(svg))
+    words = ["tournament", str(history), *options, "--output", str(tmp_path / "kept")]
+    cli.main(words)
+    shown, _, compared, verdict = capsys.readouterr().out.split("\n\n")[:4]
+    assert "spread and moves are not to be believed" in compared
+    (header, *lines) = (re.split(r"\s{2,}", line.strip()) for line in shown.splitlines())
+    names = [name.lower() for name in header]
+    rows = [dict(zip(names, line, strict=False)) for line in lines]
+    for name in ("cost", "from", "to", "spread", "moves"):
+        assert all(row[name].startswith(("x ", "more")) for row in rows), (name, rows)
+    (in_force,) = [row for row in rows if row["candidate"] == "(the settings in force)"]
+    assert (in_force["cost"], in_force["spread"]) == ("x 1.00", "x 1.00")
+    assert "points more than the best" not in verdict
+    words_of = [text.text for text in ET.fromstring(svg.read_text()).iter() if text.text]
+    assert not [word for word in words_of if "moves, spread" in word]
+    assert "No figures: replays of these days are far from what happened" in words_of
+    cli.main([*words, "--json"])
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["figures_refused"]
+    assert outcome["regret"] is None
+    for ranked in outcome["ranking"]:
+        assert (ranked["cost"], ranked["low"], ranked["high"]) == (None, None, None)
+        assert ranked["cost_over_in_force"] > 0
+    refused = [each["refused"] for each in outcome["calibrations"]]
+    assert ["spread", "moves"] in refused
+
+
 def test_the_candidates_in_a_picture() -> None:
     """The efficient ones and the settings in force are numbered and named, others alike counted."""
     points = {"a": (10.0, 2.0, True), "b": (10.0, 2.0, True), "c": (90.0, 9.0, False)}
@@ -182,6 +218,47 @@ def test_a_recorded_day_is_replayed(
     assert [len(each["days"][0]["spreadByMinute"]) for each in (live, ours)] == [40, 40]
     assert ours["days"][0]["spread"] < live["days"][0]["spread"]
     assert svg.read_text().count("<polyline") == 3
+
+
+def test_how_long_clients_waited_is_what_leaders_recorded(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For the moves of the day as it was, in the table and for programs; a day without moves has no
+    pause.
+    """
+    root = tmp_path / "history"
+    shutil.copytree(history, root)
+    folder = root / layout.cluster_folder("c") / layout.partition(Decision.kind, DATES[0])
+    folder.mkdir(parents=True)
+    start_ms = layout.day_start_ms(DATES[0])
+    move = Decision(
+        ts=start_ms + 35 * 60_000,
+        broker="b",
+        epoch=1,
+        cycle=1,
+        strategy="s",
+        action="move",
+        move="m",
+        state="done",
+        bundle="t/n/0x0_0x1",
+        clients_closed=40,
+        pause_ms=200.0,
+        clients_waited_mean_ms=300.0,
+    )
+    (folder / "b-0-1.jsonl").write_bytes(msgspec.json.encode(move) + b"\n")
+
+    def lived(source: Path) -> float | None:
+        assert cli.main(["replay", str(source), "--date", DATES[0], "--json"]) == 0
+        was, _, compared = json.loads(capsys.readouterr().out)
+        (day,) = was["days"]
+        assert compared["happened"]["pause_s"] == day["pause_s"]
+        seconds: float | None = day["pause_s"]
+        return seconds
+
+    assert (lived(history), lived(root)) == (0.0, pytest.approx(12.0))
+    assert cli.main(["replay", str(root), "--date", DATES[0]]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "(as it was)  " in line]
+    assert " 12" in row
 
 
 def test_weights_count_once(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,6 +189,45 @@ def test_a_replay_that_is_far_off_says_nothing_of_enough(
     assert (answer["farOff"], answer["changed"]["enough"]) == (True, None)
 
 
+def test_a_day_of_which_the_model_explains_little_has_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Usage that jumps by eight points whatever the traffic does; neither a price nor the fewest
+    brokers are said. Where usage hardly changes, there is nothing to explain, and a verdict.
+    """
+
+    def written_day(root: Path, jump: float) -> None:
+        for at, broker in enumerate(BROKERS):
+            sign = (1, -1)[at]
+            loads = [
+                history.broker_load(minute, broker, 0.3 + sign * jump * (-1) ** minute)
+                for minute in range(1, 41)
+            ]
+            history.write(root, "broker_load", broker, loads)
+            bundles = [
+                history.bundle_load(minute, broker, f"t{at}/n/{low}_{high}", 50.0 + minute % 3)
+                for minute in range(1, 41)
+                for low, high in list(zip(EDGES, EDGES[1:], strict=False))[8 * at : 8 * at + 8]
+            ]
+            history.write(root, "bundle_load", broker, bundles)
+
+    jumps, calm = tmp_path / "jumps", tmp_path / "calm"
+    written_day(jumps, 0.08)
+    words = ["what-if", str(jumps), "--add", "1", "--fewest", "--price", "1"]
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert "whether these brokers are enough is not said: the model explains " in out
+    assert "and 50% is the least; ask a busier day" in out
+    assert "enough:" not in out
+    assert "the fewest that" not in out
+    assert " cost " not in out
+    answer = asked(jumps, "--add", "1", "--fewest", capsys=capsys)
+    assert answer["explained"] < 0.5
+    assert (answer["farOff"], answer["changed"]["enough"], answer["fewest"]) == (True, None, None)
+    written_day(calm, 0.005)
+    assert asked(calm, "--add", "1", capsys=capsys)["changed"]["enough"] is True
+
+
 async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the loads that its brokers recorded; of a young one, its last loads count for an hour."""
     then = SystemClock().now_ms() - 120 * MINUTE

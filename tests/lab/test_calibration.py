@@ -148,8 +148,11 @@ def test_what_is_far_off_is_said() -> None:
     assert two.text().endswith(": spread and moves are not to be believed")
     far = Calibration(happened, replace(happened, spread=2 * happened.spread), 0.02)
     assert far.off == pytest.approx(-1)
-    assert far.refused == ("spread",)
-    assert far.text().endswith("Compare candidates with each other: spread is not to be believed")
+    assert far.refused == ("spread", "moves")
+    assert far.text().endswith(": spread and moves are not to be believed")
+    little = Calibration(happened, happened, 0.02, explained=0.3)
+    assert "No verdict comes from this day: the model explains 30%" in little.text()
+    assert not Calibration(happened, happened, 0.009, explained=0.3).says_little
 
 
 def test_figures_that_are_far_off_are_told_as_multiples() -> None:

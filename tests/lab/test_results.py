@@ -62,6 +62,21 @@ def test_what_is_clearly_better_is_recommended() -> None:
     assert outcome.regret == pytest.approx(1.5)
 
 
+def test_days_of_which_the_model_explains_little_are_not_judged() -> None:
+    """They stand in the ranking, and neither choose nor judge; with fewer than two others there is
+    no verdict.
+    """
+    results = days({LIVE: [5, 5, 6, 6], "a": [4, 9, 4, 4]})
+    (first, little, *later), names = sorted(results[LIVE]), {"a", LIVE}
+    outcome = standings(results, LIVE, not_judged={little})
+    assert outcome.not_judged == (little,)
+    assert {ranked.candidate for ranked in outcome.ranking} == names
+    assert outcome.verdict is not None
+    assert (outcome.verdict.chosen_on, outcome.verdict.judged_on) == ((first,), tuple(later))
+    assert outcome.verdict.recommended
+    assert standings(results, LIVE, not_judged={first, *later}).verdict is None
+
+
 def test_settings_that_cost_nothing_leave_nothing_to_gain() -> None:
     """The gain is a part of what the settings in force cost: without moves, by calm alone, none."""
     still, restless = a_day(moves=0), a_day(moves=10)

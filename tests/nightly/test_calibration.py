@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
 from nightly.nightly import analyze, report
 
 from bench import _history as history
+from loadmanager.cli import main
 from loadmanager.engine.history import replay_error
-from loadmanager.nightly.questions import calibration
+from loadmanager.nightly.questions import calibration, tenant_costs
 
 
 def test_the_day_is_replayed_if_asked(tmp_path: Path) -> None:
@@ -47,12 +50,56 @@ def test_the_day_is_replayed_if_asked(tmp_path: Path) -> None:
     )
 
 
+def test_what_tenants_cost_is_what_the_model_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tenant whose bytes cost three times as much has half of the bytes and most of the cost, as
+    `loadmanager bill` says it. Without `--replay` the report has traffic only, and says so.
+    """
+    costs, shares = {"small": 0.075, "large": 0.025}, ((6, 2), (2, 6), (1, 4), (7, 4))
+    left = {tenant: iter(range(16)) for tenant in costs}
+    groups = [
+        [
+            f"{tenant}/n/0x{16 * at:02x}000000_0x{16 * at + 15:02x}000000"
+            for tenant, count in zip(costs, share, strict=True)
+            for at in (next(left[tenant]) for _ in range(count))
+        ]
+        for share in shares
+    ]
+    for number in range(len(groups)):
+        broker, loads, lines = f"b{number}", [], []
+        for minute in range(1, 121):  # brokers change their bundles every half an hour
+            part = 0.5 + minute % 60 / 60
+            mine = groups[(number + minute // 30) % len(groups)]
+            usage = part * sum(costs[bundle.partition("/")[0]] for bundle in mine)
+            lines.append(history.broker_load(minute, broker, usage))
+            loads += [history.bundle_load(minute, broker, bundle, 1e6 * part) for bundle in mine]
+        history.write(tmp_path / "history", "broker_load", broker, lines)
+        history.write(tmp_path / "history", "bundle_load", broker, loads)
+    assert analyze(tmp_path) == 0
+    traffic = report(tmp_path)["tables"]["tenants"]
+    assert tenant_costs.NAME not in report(tmp_path)["tables"]
+    assert "not by what they cost" in traffic["about"]
+    assert [row["share"] for row in traffic["rows"]] == pytest.approx([0.5, 0.5], abs=0.05)
+
+    assert analyze(tmp_path, "--replay") == 0
+    rows = {row["tenant"]: row for row in report(tmp_path)["tables"][tenant_costs.NAME]["rows"]}
+    assert rows["small"]["share"] > 0.65, rows
+    capsys.readouterr()
+    assert main(["bill", str(tmp_path / "history"), "--json"]) == 0
+    (bill,) = json.loads(capsys.readouterr().out).values()
+    for name, row in rows.items():
+        assert row["core_hours"] == pytest.approx(bill["tenants"][name]["core_hours"])
+        assert row["broker_hours"] == pytest.approx(bill["tenants"][name]["broker_hours"])
+
+
 def test_a_day_that_cannot_be_replayed(tmp_path: Path) -> None:
     """Has no row, and no figure."""
     lines = [history.broker_load(minute, "b0", 0.3) for minute in range(10)]
     history.write(tmp_path / "history", "broker_load", "b0", lines)
     assert analyze(tmp_path, "--replay") == 0
     assert report(tmp_path)["tables"][calibration.NAME]["rows"] == []
+    assert report(tmp_path)["tables"][tenant_costs.NAME]["rows"] == []
     (metrics,) = tmp_path.rglob("calibration.prom")
     assert "{" not in metrics.read_text()
     assert not list(tmp_path.rglob(replay_error.FILE))

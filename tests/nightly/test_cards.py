@@ -484,3 +484,25 @@ def test_failed_moves_and_an_open_breaker_have_cards() -> None:
     ]
     assert "b1 did not take it" in told[0].text
     assert "at 00:01, 1 moves failed in a row" in told[1].text
+
+
+def test_a_pause_that_only_the_leader_recorded() -> None:
+    """Owners of a cluster that is seen from beside record none; the leader's stands for it, beside
+    how long clients waited. That of a lost broker is not a move's.
+    """
+    order = {"pauseMs": 240.0, "clientsWaitedMeanMs": 310.0, "state": "done", "life": 7}
+    order |= {"bundle": "t/n/x", "source": "b0", "destination": "b1"}
+    owners = {
+        "t/n/x": [
+            Tenure(bundle="t/n/x", broker="b0", since_ms=0, until_ms=500, life=7),
+            Tenure(bundle="t/n/x", broker="b1", since_ms=1000),
+        ]
+    }
+    facts = SimpleNamespace(brokers=[], leader_moves=[order], shedder=None)
+    day: Any = SimpleNamespace(facts=facts, owners=owners, corrections={}, start_ms=0, answers={})
+    day.settings = StrategySettings()
+    (row,) = moves.table(day)
+    assert (row["pause_ms"], row["clients_waited_ms"]) == (240.0, 310.0)
+    owners["t/n/x"][0].until_ms = None
+    (lost,) = moves.table(day)
+    assert lost["pause_ms"] is None

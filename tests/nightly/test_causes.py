@@ -18,8 +18,9 @@ def test_the_headline_is_a_finding() -> None:
             importance=90,
             question="outages",
             title=f"b{number} crashed",
-            text="",
-            advice="",
+            text="x",
+            advice="x",
+            hurt="nobody",
             numbers={},
         )
         for number in range(9)
@@ -32,9 +33,18 @@ def test_the_headline_is_a_finding() -> None:
 
 def test_an_overload_after_a_crash_is_its_effect() -> None:
     """Of a broker that got bundles of the lost one, and soon: later overloads are their own."""
-    crash = Finding(importance=90, question="outages", title="b0 crashed", text="", advice="")
+    crash = Finding(
+        importance=90, question="outages", title="b0 crashed", text="x", advice="x", hurt="nobody"
+    )
     crash = replace(crash, explains=["outage b0 1000000"])
-    busy = Finding(importance=70, question="broker_usage", title="b1 was busy", text="", advice="")
+    busy = Finding(
+        importance=70,
+        question="broker_usage",
+        title="b1 was busy",
+        text="x",
+        advice="x",
+        hurt="nobody",
+    )
     after = {"source": "b0", "destination": "b1", "forced": True, "ts": 1_006_000}
     answers = {
         "outages": [{"broker": "b0", "ts": 1_000_000}],
@@ -50,9 +60,18 @@ def test_an_overload_after_a_crash_is_its_effect() -> None:
 
 def test_uneven_load_is_an_effect_of_the_busiest_brokers_slowness() -> None:
     """What makes the busiest broker busy makes the load uneven."""
-    slow = Finding(importance=52, question="slow_brokers", title="b0 is slow", text="", advice="")
+    slow = Finding(
+        importance=52,
+        question="slow_brokers",
+        title="b0 is slow",
+        text="x",
+        advice="x",
+        hurt="nobody",
+    )
     slow = replace(slow, explains=["slow b0"])
-    uneven = Finding(importance=35, question="imbalance", title="uneven", text="", advice="")
+    uneven = Finding(
+        importance=35, question="imbalance", title="uneven", text="x", advice="x", hurt="nobody"
+    )
     facts = SimpleNamespace(bundles=SimpleNamespace(to_pylist=list))
     for busiest, cards in (("b0", 1), ("b1", 2)):
         usage = [{"broker": busiest, "hours_over": 1.0, "mean": 0.5}]
@@ -63,5 +82,12 @@ def test_uneven_load_is_an_effect_of_the_busiest_brokers_slowness() -> None:
 
 def test_a_cause_that_nobody_can_look_up_costs_no_card() -> None:
     """The loads of bundles could not be summed up: that question says why."""
-    busy = Finding(importance=70, question="broker_usage", title="b0 was busy", text="", advice="")
+    busy = Finding(
+        importance=70,
+        question="broker_usage",
+        title="b0 was busy",
+        text="x",
+        advice="x",
+        hurt="nobody",
+    )
     assert causes.joined([busy], cast("Day", SimpleNamespace(answers={}))) == [busy]

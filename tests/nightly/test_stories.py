@@ -4,6 +4,7 @@ table of docs/explanation/report-stories.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,23 @@ def test_the_report_tells_it_and_nothing_else(
     """Who was hurt, for how long, by what, what to do; and no card that is not so."""
     report = report_of(story)
     assert judge(story, report) == ("told", []), report["findings"]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_its_cards_have_five_facts(story: Story, report_of: Callable[[Story], Report]) -> None:
+    """In words."""
+    for card in report_of(story)["findings"]:
+        facts = [card[name] for name in ("hurt", "title", "text", "advice", "certainty")]
+        assert all(isinstance(fact, str) and fact.strip() for fact in facts), card
+
+
+def test_a_slow_broker_hurt_the_tenants_that_it_had(
+    report_of: Callable[[Story], Report],
+) -> None:
+    """With their share of its traffic, and for how long."""
+    story = next(story for story in STORIES if story.name == "slow-broker")
+    (card,) = [card for card in report_of(story)["findings"] if "slow" in card["question"]]
+    assert re.match(r"tenants? \S+ \(\d+% of its traffic, for \d+\.\d hours\)", card["hurt"])
 
 
 @pytest.mark.parametrize("story", TITLED, ids=lambda story: story.name)

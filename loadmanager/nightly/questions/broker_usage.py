@@ -17,6 +17,7 @@ from loadmanager.nightly.day import (
     hours,
     lasting,
 )
+from loadmanager.nightly.hurt import OnBrokers
 from loadmanager.nightly.trusted import by_broker, trusted
 
 NAME = "broker_usage"
@@ -136,6 +137,14 @@ def _finding(row: Any, day: Day) -> Finding:
         f"time it was at least {row.p50:.0%}, and a twentieth of the time at least "
         f"{row.p95:.0%}.{more}",
         advice=advice,
+        hurt=OnBrokers(
+            [row.broker],
+            "on a broker that was too busy"
+            if importance > 60
+            else "on a broker that may have been too busy",
+            row.over_from_ts,
+            row.over_until_ts,
+        ),
         numbers={"hoursOver": row.hours_over, "p50": row.p50, "p95": row.p95, "max": row.max},
         at_ms=row.over_from_ts,
         until_ms=row.over_until_ts,

@@ -7,6 +7,7 @@ from typing import Any
 
 from loadmanager.engine.history.replay_error import ReplayError
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "calibration"
 ABOUT = (
@@ -67,6 +68,7 @@ class Calibrated:
                 f"model is {100 * row.model_error:.1f} points off.",
                 advice="Compare candidates of a tournament with each other, and believe no figure "
                 "of this day by itself.",
+                hurt=f"{NOBODY}: who plans by a replay of this day",
                 numbers={"spreadOff": row.spread_off, "modelError": row.model_error},
                 commands=["loadmanager replay HISTORY --date " + day.date],
             )

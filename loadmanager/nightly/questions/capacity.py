@@ -9,6 +9,7 @@ from loadmanager.engine.history.forecast import capacity
 from loadmanager.kit.history.layout import day_of
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly.day import NUMBER, WHOLE, Columns, Day, Finding, Row, many
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "capacity"
 ABOUT = (
@@ -98,6 +99,9 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             + " broker is at the overload threshold at the peak, however well the load is divided.",
             advice=f"Plan for {row.brokers_needed} brokers within {AHEAD_DAYS} days: with them, a "
             "fifth below the overload threshold stays free at the peak.",
+            hurt=f"{NOBODY} yet: all tenants at the peak of that day"
+            if row.full_in_days > 0
+            else "all tenants at the peak",
             numbers={"fullInDays": row.full_in_days, "brokersNeeded": row.brokers_needed},
             where="all brokers",
             plot="usage",

@@ -8,6 +8,7 @@ from typing import Any
 from loadmanager.engine.findings import words
 from loadmanager.engine.history.tenures import CLOCKS_DIFFER_MS
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "clocks"
 ABOUT = (
@@ -50,6 +51,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             f"Differences of more than {CLOCKS_DIFFER_MS / 1000:g} s are corrected in this "
             "report; the records keep the broker's own times.",
             advice=words.SYNCHRONISE,
+            hurt=f"{NOBODY}: what this broker records and logs has wrong times",
             numbers={"aheadMs": row.ahead_ms, "uncertainMs": row.uncertain_ms},
             where=row.broker,
             plot="timeline",

@@ -11,7 +11,18 @@ from loadmanager.engine.history.tenures import Handover, Tenure
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
-from loadmanager.nightly.day import TEXT, WHOLE, Columns, Day, Finding, Row, command, many
+from loadmanager.nightly.day import (
+    TEXT,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    command,
+    many,
+    namespace_of,
+)
+from loadmanager.nightly.hurt import clients_of
 from loadmanager.nightly.orders import RecordedOrders
 
 NAME = "flapping"
@@ -151,6 +162,10 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"The worst is {worst.bundle} with {many(worst.moves, 'move')} and "
             f"{many(worst.returns, 'return')}. {words.RECONNECT}",
             advice=("" if _scores_as_placed(day.facts.shedder) else words.TWO_SCORES) + words.STAY,
+            hurt=clients_of(
+                (namespace_of(row.bundle) for row in back),
+                f"they reconnected {many(sum(row.moves for row in back), 'time')} in all",
+            ),
             numbers={
                 "bundles": len(back),
                 "returns": returns,

@@ -8,6 +8,7 @@ from typing import Any
 from loadmanager.engine.history.forecast import DAY, Forecast, forecast
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row, clock
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "forecasts"
 ABOUT = (
@@ -115,6 +116,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"on, by {row.days} days of history"
             + ("." if error is None else f"; this forecast erred by {error:.0%} on the last day."),
             advice="Let the shedder move load away before, or add a broker.",
+            hurt=f"{NOBODY} yet: tomorrow the tenants with bundles on {row.name}",
             numbers={"peak": row.peak_tomorrow, "error": error},
             at_ms=row.peak_hour_ts,
             where=row.name,

@@ -22,6 +22,7 @@ from loadmanager.nightly.day import (
     many,
     mib,
 )
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "growth"
 ABOUT = (
@@ -108,6 +109,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             text=f"{listed(texts, 5)}.",
             advice="Ask its owner whether that is meant: clients that connect again and again, or "
             "messages that are sent twice, look like this.",
+            hurt=f"{NOBODY} yet: its neighbours once brokers are full of it",
             numbers={"growthPerDay": worst.growth_per_day, "days": worst.days},
             where=worst.namespace,
             plot="bundles",

@@ -11,6 +11,7 @@ import numpy as np
 
 from loadmanager.engine.load.usage_line import usage_line
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row, clock
+from loadmanager.nightly.hurt import NOBODY
 from loadmanager.nightly.trusted import filled, trusted
 
 NAME = "headroom"
@@ -103,6 +104,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"{fewer.usage_at_peak:.0%} on each of {fewer.brokers}, without the largest: above "
             f"{day.settings.overloaded_percent:g}%, even if they were balanced perfectly.",
             advice="Add a broker before you lose one.",
+            hurt=f"{NOBODY} yet: all tenants, if a broker is lost at such a time",
             numbers={"usage": fewer.usage_at_peak, "brokers": fewer.brokers},
             at_ms=fewer.peak_ts,
             where="all brokers",

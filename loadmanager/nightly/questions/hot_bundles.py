@@ -24,6 +24,7 @@ from loadmanager.nightly.day import (
     namespace_of,
 )
 from loadmanager.nightly.facts import total
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "hot_bundles"
 ABOUT = (
@@ -134,6 +135,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             advice="Split it."
             if row.topics_max > 1
             else "A single topic carries it, which no split can divide: partition the topic.",
+            hurt=f"{NOBODY} by itself: clients of {namespace_of(row.bundle)} and their neighbours, "
+            "once its broker is too busy",
             numbers={
                 "share": row.share,
                 "throughputMean": row.throughput_mean,

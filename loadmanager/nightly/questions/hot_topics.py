@@ -22,6 +22,7 @@ from loadmanager.nightly.day import (
     over,
 )
 from loadmanager.nightly.facts import total
+from loadmanager.nightly.hurt import NOBODY
 from loadmanager.nightly.questions import hot_bundles
 
 NAME = "hot_topics"
@@ -83,6 +84,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 advice="It is a partition already: give the topic more of them."
                 if partition
                 else words.PARTITION,
+                hurt=f"{NOBODY} by itself: clients of this topic and their neighbours, once its "
+                "broker is too busy",
                 numbers={"share": row.share, "throughputMean": row.throughput_mean},
                 where=row.topic,
                 plot="bundles",

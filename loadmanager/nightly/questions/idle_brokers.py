@@ -20,6 +20,7 @@ from loadmanager.nightly.day import (
     lasting,
 )
 from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.hurt import NOBODY
 from loadmanager.nightly.trusted import by_broker
 
 NAME = "idle_brokers"
@@ -82,6 +83,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                     text=f"It appeared at {clock(row.first_ts)} and {until}.",
                     advice="lowerBoundarySheddingEnabled=true makes ThresholdShedder fill idle "
                     "brokers; AvgShedder does by itself.",
+                    hurt=f"{NOBODY}: capacity was there that others could have used",
                     numbers={"waitedMinutes": row.waited_minutes},
                     at_ms=row.first_ts,
                     until_ms=row.first_load_ts or row.last_ts,
@@ -102,6 +104,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                     text="It had no bundles, or its bundles had no messages.",
                     advice="Run one broker less, or let the shedder fill it: "
                     "lowerBoundarySheddingEnabled=true.",
+                    hurt=f"{NOBODY}: the broker is paid for and used by no one",
                     numbers={"idleHours": row.idle_hours, "hours": row.hours},
                     where=row.broker,
                     plot="usage",

@@ -25,6 +25,7 @@ from loadmanager.nightly.day import (
     over,
 )
 from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.hurt import Hurt, OnBrokers
 from loadmanager.nightly.trusted import filled, trusted
 
 NAME = "imbalance"
@@ -97,6 +98,15 @@ def _limit(day: Day) -> float:
     return day.settings.of(ThresholdSettings).threshold_percent / 100
 
 
+def _busiest(day: Day) -> Hurt:
+    """The tenants of the busiest broker."""
+    rows = day.answers.get("broker_usage", [])
+    most = max(rows, key=lambda row: (row["mean"], row["broker"]), default=None)
+    if most is None:
+        return "clients of the busiest broker: they shared it with more load than others"
+    return OnBrokers([most["broker"]], "on the busiest broker, while others had room")
+
+
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Long stretches in which brokers differed by more than the threshold of ThresholdShedder."""
     limit = _limit(day)
@@ -116,6 +126,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"It was worst at {clock(worst.bucket)}: between {worst.min:.0%} and {worst.max:.0%}, "
             f"standard deviation {worst.std:.1%}, Gini coefficient {worst.gini:.2f}.",
             advice=_advice(day.facts.shedder),
+            hurt=_busiest(day),
             numbers={
                 "hours": spent,
                 "share": share,

@@ -11,6 +11,7 @@ from loadmanager.engine.findings.leaders import CHANGES_MIN, NAMED_MAX
 from loadmanager.engine.history.outages import NEAR_MS
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.nightly.day import TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row, clock, many
+from loadmanager.nightly.hurt import NOBODY
 
 NAME = "leaders"
 ABOUT = (
@@ -98,6 +99,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             "counted. Every new leader waits for reports before it decides: meanwhile nobody moves "
             "load away from a broker that is too busy.",
             advice=words.LEADER_LOGS,
+            hurt=f"{NOBODY} by itself: tenants of brokers that were too busy meanwhile were so for "
+            "longer, as cards of these brokers say",
             numbers={"changes": len(changes)},
             at_ms=first,
             until_ms=last,

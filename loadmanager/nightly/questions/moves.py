@@ -30,9 +30,11 @@ from loadmanager.nightly.day import (
     clock,
     command,
     many,
+    namespace_of,
     step_of,
 )
 from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.hurt import NOBODY, clients_of
 from loadmanager.nightly.orders import RecordedOrders
 from loadmanager.nightly.trusted import trusted
 
@@ -54,6 +56,10 @@ COLUMNS: Columns = {
     "cause": (TEXT, "leader, operator, stop, loss, lookup …"),
     "forced": (YES_NO, "whether its broker stopped or was lost: nobody chose this move"),
     "pause_ms": (NUMBER, "how long clients had no owner, in ms; empty: not known"),
+    "clients_waited_ms": (
+        NUMBER,
+        "how long its clients waited until they were back, on the mean, in ms; empty: not recorded",
+    ),
     "gap_before": (NUMBER, "usage of the source minus that of the destination, ten minutes before"),
     "gap_after": (NUMBER, "the same, five to fifteen minutes after"),
     "gain": (NUMBER, "how much nearer each came to the mean of both"),
@@ -101,8 +107,9 @@ def table(day: Day) -> list[Row]:
     busy = _busy(handovers)
     upset = _busy([each for each in handovers if _forced(each[0].before)])
     rows = [
-        _row(change, ts, day) | orders.of(change) | _verdict(change, ts, usages, busy)
+        row | _waited(row, orders.of(change)) | _verdict(change, ts, usages, busy)
         for change, ts in handovers
+        for row in [_row(change, ts, day)]
     ]
     for row in rows:
         sides = (row["source"], row["destination"])
@@ -161,6 +168,15 @@ def _row(change: Handover, ts: int, day: Day) -> Row:
         "forced": _forced(before),
         "pause_ms": None if before.lost else pause_ms(change, day.corrections),
     }
+
+
+def _waited(row: Row, order: Row) -> Row:
+    """How long there was no owner, by the leader where the owners' records do not tell, and how
+    long clients waited.
+    """
+    recorded = order.pop("pause_ms")
+    paused = row["pause_ms"]
+    return {**order, "pause_ms": recorded if paused is None and not row["forced"] else paused}
 
 
 def _verdict(change: Handover, ts: int, usages: _Usages, busy: dict[str, list[int]]) -> Row:
@@ -229,6 +245,9 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 f"at {clock(worst.ts)}, {100 * worst.gap_before:+.1f} points before and "
                 f"{100 * worst.gap_after:+.1f} after ({worst.reason}).",
                 advice=_advice(day.facts.shedder),
+                hurt=clients_of(
+                    (namespace_of(row.bundle) for row in useless), "they reconnected for nothing"
+                ),
                 numbers={"useless": len(useless), "judged": len(judged), "worstGain": worst.gain},
                 at_ms=useless[0].ts,
                 until_ms=useless[-1].ts,
@@ -275,6 +294,7 @@ def _learned(judged: Sequence[Any]) -> list[Finding]:
             f"these by no more than {part:.1f} times what the shedder's model of costs said.",
             advice="Look at the cost of each namespace and at the idle part of each broker, and "
             "let replay say how far off the model is.",
+            hurt=f"{NOBODY} by itself: plans come out otherwise than they say",
             numbers={"moves": len(pairs), "part": part},
             commands=["loadmanager admin load"],
         )
@@ -297,6 +317,10 @@ def _failed(day: Day) -> list[Finding]:
             text=f"The first: {first['bundle']} from {first['source']} to {first['destination']} "
             f"at {clock(first['ts'])}: {(first['outcome'] or 'no reason')[:OUTCOME_MAX]}.",
             advice="Look at the logs of both brokers around that time.",
+            hurt=clients_of(
+                (namespace_of(row["bundle"]) for row in failed if row["bundle"]),
+                "they may have reconnected for nothing",
+            ),
             numbers={"failed": len(failed), "tried": len(tried)},
             at_ms=first["ts"],
             until_ms=failed[-1]["ts"],
@@ -323,6 +347,8 @@ def _stops(day: Day) -> list[Finding]:
             title=f"the circuit breaker stopped moves {many(len(stops), 'time')}",
             text=f"The daemon moved nothing for a while: {reasons}.",
             advice="See to what stopped it: it goes on by itself after breakerMinutes.",
+            hurt=f"{NOBODY} by itself: tenants of brokers that were too busy meanwhile were so for "
+            "longer",
             numbers={"stops": len(stops)},
             at_ms=stops[0]["ts"],
             until_ms=stops[-1]["ts"],
@@ -383,6 +409,10 @@ def _long(slow: Sequence[Any], title: str, text: str, advice: str) -> Finding:
         f"{worst.source} to {worst.destination} at {clock(worst.ts)}; {text}"
         "Clients of the bundle could not publish or consume meanwhile.",
         advice=advice,
+        hurt=clients_of(
+            (namespace_of(row.bundle) for row in slow),
+            f"no owner of bundles for {sum(row.pause_ms for row in slow) / 1000:.1f} s in sum",
+        ),
         numbers={"slow": len(slow), "maxMs": worst.pause_ms},
         at_ms=worst.ts,
         where=worst.bundle,

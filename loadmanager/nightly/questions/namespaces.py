@@ -26,6 +26,7 @@ from loadmanager.nightly.day import (
     namespace_of,
     over,
 )
+from loadmanager.nightly.hurt import clients_of
 from loadmanager.nightly.questions import imbalance
 from loadmanager.nightly.questions.broker_usage import OVER_HOURS_MIN
 from loadmanager.nightly.questions.hot_bundles import hot_share
@@ -284,6 +285,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 title=title,
                 text=text + busiest_hour(carried),
                 advice=advice,
+                hurt=clients_of([row.namespace], "little of it can be moved off a busy broker"),
                 numbers={
                     "bundles": row.bundles,
                     "cutInto": row.cut_into,

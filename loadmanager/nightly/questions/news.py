@@ -26,6 +26,7 @@ from loadmanager.nightly.day import (
     over,
     size,
 )
+from loadmanager.nightly.hurt import NOBODY, OnBrokers
 
 NAME = "news"
 ABOUT = (
@@ -302,6 +303,7 @@ def _traffic(row: Any) -> str:
 def _grew(row: Any, day: Day) -> Finding:
     """A card for a namespace that carries much, and much more than the day before."""
     begun_ms, until_ms = _much_more(row.name, day)
+    too_busy = _overloaded(row.name, begun_ms, until_ms, day)
     much = (
         "is new" if row.factor is None else f"had {row.factor:.1f} times the day before's traffic"
     )
@@ -322,6 +324,11 @@ def _grew(row: Any, day: Day) -> Finding:
         title=f"{row.name} {much}",
         text=f"{_traffic(row)}, at the same hours{since}.{rate}",
         advice="Ask whose traffic that is. A limit keeps it from hurting its neighbours.",
+        hurt=OnBrokers(
+            too_busy, "they shared brokers with it that were too busy", begun_ms, until_ms
+        )
+        if too_busy
+        else f"{NOBODY}: no broker with its bundles became too busy with it",
         numbers={"factor": row.factor, "throughput": row.throughput_now},
         at_ms=begun_ms,
         until_ms=until_ms,
@@ -332,7 +339,7 @@ def _grew(row: Any, day: Day) -> Finding:
         explains=[
             f"growth of {row.name}",
             *(f"bundle {bundle}" for bundle in bundles),
-            *(f"overload {broker}" for broker in _overloaded(row.name, begun_ms, until_ms, day)),
+            *(f"overload {broker}" for broker in too_busy),
         ],
     )
 
@@ -390,6 +397,7 @@ def _larger(rows: Sequence[Any]) -> Finding:
         text=f"{listed(texts, 5)}. The rate of messages is as it was then.",
         advice="Ask who deployed a producer: compression or another format of its messages would "
         "change this.",
+        hurt=f"{NOBODY} by itself: the same messages take more or less of the brokers",
         numbers={"namespaces": len(rows), "factor": over(now, before)},
         where=worst.name,
         plot="bundles",
@@ -406,6 +414,7 @@ def _several(rows: Sequence[Any]) -> Finding:
         title=f"{many(len(rows), 'namespace')} doubled, halved, came or went since the day before",
         text=f"{listed(changes, 5)}, at the same hours.",
         advice="Ask whose traffic that is.",
+        hurt=f"{NOBODY} by itself, and whoever missed what no longer comes",
         numbers={"changes": len(rows)},
         where=rows[0].name,
         plot="bundles",

@@ -33,6 +33,7 @@ from loadmanager.nightly.day import (
     listed,
     many,
 )
+from loadmanager.nightly.hurt import NOBODY, Hurt, clients_of
 from loadmanager.nightly.trusted import by_broker
 
 NAME = "outages"
@@ -304,6 +305,7 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
         f"{many(sum(row.bundles for row in rows), 'bundle')} had no owner{unowned}: nobody could "
         f"publish or consume. {again}.",
         advice=advice,
+        hurt=clients_of((name for row in rows for name in row.namespaces), f"no service{unowned}"),
         numbers={"brokers": len(rows), "bundles": sum(row.bundles for row in rows)},
         at_ms=begun_ms,
         until_ms=until_ms,
@@ -373,6 +375,7 @@ def _several(rows: Sequence[Any], day: Day) -> Finding:
         text=f"{listed(names, 5)}, within a minute. Of the worst, {worst.broker}: {single.text}",
         advice="Look at what they share: power, network, hosts, the metadata store. "
         + single.advice,
+        hurt=_without_owner([name for row in rows for name in row.namespaces], minutes),
         numbers={"brokers": len(rows), "bundles": bundles, "bundleMinutes": minutes},
         at_ms=min(row.ts for row in rows),
         until_ms=max(back) if len(back) == len(rows) else day.end_ms,
@@ -393,6 +396,7 @@ def _silent(rows: Sequence[Any], day: Day) -> Finding:
         text=f"{listed(names)}. No bundle lost its owner. {len(back):,} of them recorded again, "
         f"{last}.",
         advice="Nothing, if you stopped them. Else look whether their disks were full.",
+        hurt=f"{NOBODY}: no bundle lost its owner",
         numbers={"brokers": len(rows)},
         at_ms=first,
         until_ms=max(back) if len(back) == len(rows) else day.end_ms,
@@ -401,6 +405,13 @@ def _silent(rows: Sequence[Any], day: Day) -> Finding:
         commands=[line for name in names[:3] for line in command(HEALTH, name)],
         explains=[f"outage {row.broker} {row.ts}" for row in rows],
     )
+
+
+def _without_owner(namespaces: Sequence[str], minutes: float) -> Hurt:
+    if not namespaces:
+        return f"{NOBODY}: no bundle lost its owner"
+    for_how_long = f"their bundles had no owner for {minutes:.1f} minutes in sum"
+    return clients_of(namespaces, for_how_long if minutes else "their bundles had no owner")
 
 
 def _finding(row: Any, day: Day) -> Finding:
@@ -444,6 +455,7 @@ def _finding(row: Any, day: Day) -> Finding:
         text=f"{without} {away}"
         + (" Clients of such a bundle can neither publish nor consume." if row.bundles else ""),
         advice=advice,
+        hurt=_without_owner(row.namespaces if row.bundles else (), row.bundle_minutes),
         numbers={
             "bundles": row.bundles,
             "bundleMinutes": row.bundle_minutes,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadmanager.nightly.day import TEXT, WHOLE, Columns, Day, Finding, Row, clock, lasting
+from loadmanager.nightly.hurt import clients_of
 
 NAME = "remade"
 ABOUT = (
@@ -55,6 +56,9 @@ def _again(gone: Any, made: Any) -> Finding:
         "subscriptions, limits and permissions of before are gone; clients that were connected had "
         "no service meanwhile.",
         advice="If that was not meant, ask them, and restore what the namespace had from a backup.",
+        hurt=clients_of(
+            [gone.namespace], f"no service for {lasted}, and nothing of before is left"
+        ),
         numbers={"minutes": (made.ts - gone.ts) / 60_000},
         at_ms=gone.ts,
         until_ms=made.ts,

@@ -21,6 +21,7 @@ from loadmanager.nightly.day import (
     hours,
     lasting,
 )
+from loadmanager.nightly.hurt import NOBODY, OnBrokers
 from loadmanager.nightly.schema import RESOURCES
 from loadmanager.nightly.trusted import by_broker, stuck, trusted
 
@@ -126,6 +127,11 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 else words.WRONG_SENSOR
             ),
             advice=words.sensor_advice(row.sensor),
+            hurt=OnBrokers(
+                [row.broker], "they were moved or left by a wrong usage", row.first_ts, row.last_ts
+            )
+            if row.poisoned and row.fault != SAID
+            else f"{NOBODY}: no usage came from it",
             numbers={"hours": row.hours, "samples": row.samples},
             at_ms=row.first_ts,
             until_ms=row.last_ts,

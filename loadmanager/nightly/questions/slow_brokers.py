@@ -24,6 +24,7 @@ from loadmanager.nightly.day import (
     command,
     many,
 )
+from loadmanager.nightly.hurt import OnBrokers
 from loadmanager.nightly.trusted import by_broker, trusted
 
 NAME = "slow_brokers"
@@ -155,6 +156,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             "shedder that learns this gives it less, and the capacity is lost in silence.",
             advice="Look at its machine: a throttled or shared CPU, another process, a failing "
             "disk, an older build. Else replace it.",
+            hurt=OnBrokers([row.broker], "served by a slow machine that day"),
             numbers={"slower": row.slower, "days": row.days},
             where=row.broker,
             plot="usage",

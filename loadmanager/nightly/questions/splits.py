@@ -18,8 +18,10 @@ from loadmanager.nightly.day import (
     Finding,
     Row,
     many,
+    namespace_of,
     over,
 )
+from loadmanager.nightly.hurt import clients_of
 
 NAME = "splits"
 ABOUT = (
@@ -121,6 +123,10 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             f"of them, with {worst.busiest_share:.0%} on one side.",
             advice="defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide divides where "
             "the traffic is; one hot topic needs partitions instead.",
+            hurt=clients_of(
+                (namespace_of(row.parent) for row in useless),
+                "their bundles are more, and their load is where it was",
+            ),
             numbers={
                 "useless": len(useless),
                 "splits": len(rows),

@@ -1,4 +1,4 @@
-"""Which tenant used how much?"""
+"""Which tenant had how much traffic?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from loadmanager.nightly.trusted import by_broker
 
 NAME = "tenants"
 ABOUT = (
-    "Which tenant used how much? Its part of the cost is its part of the bytes; a broker-hour is "
-    "what the brokers' records stand for, so with the price of one you have the bill."
+    "Which tenant had how much traffic? All of this goes by bytes, and not by what they cost the "
+    "brokers: that is in tenant_costs, with `analyze --replay`, and `loadmanager bill` says it of "
+    "months, with prices."
 )
 COLUMNS: Columns = {
     "tenant": (TEXT, "the tenant"),
@@ -19,7 +20,7 @@ COLUMNS: Columns = {
     "bytes": (NUMBER, "bytes of the day, in and out"),
     "messages": (NUMBER, "messages of the day, in and out"),
     "share": (NUMBER, "its part of all bytes"),
-    "broker_hours": (NUMBER, "its part of the hours of all brokers, by its bytes"),
+    "broker_hours": (NUMBER, "its part of the hours of all brokers, were all bytes alike"),
     "connection_hours": (NUMBER, "producers and consumers, times the hours that they were there"),
     "busiest_hour_ts": (WHOLE, "the hour in which it carried most"),
     "busiest_hour_bytes_per_s": (NUMBER, "its bytes/s in that hour, in and out"),

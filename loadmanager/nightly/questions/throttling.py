@@ -22,6 +22,7 @@ from loadmanager.nightly.day import (
     many,
     over,
 )
+from loadmanager.nightly.hurt import Hurt, OnBrokers
 
 NAME = "throttling"
 ABOUT = (
@@ -171,6 +172,7 @@ def _suffering(rows: Sequence[Any]) -> Finding:
         f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(spent)} "
         f"and waited {_client_hours(waited_h)} in sum{each}{at_once}{when}.{on}",
         advice=words.held_advice(worst.level),
+        hurt=_whom_it_holds(rows, f"they waited {_client_hours(waited_h)} in sum"),
         numbers={
             "heldShare": worst.held_share,
             "hoursHeld": spent,
@@ -183,6 +185,15 @@ def _suffering(rows: Sequence[Any]) -> Finding:
         plot="limits",
         commands=["loadmanager admin limits list"],
     )
+
+
+def _whom_it_holds(rows: Sequence[Any], how: str) -> Hurt:
+    """Those whom a limit holds: it says whose clients they are, but that of a broker holds all
+    tenants there.
+    """
+    if rows[0].level == "broker":
+        return OnBrokers([row.broker for row in rows if row.broker], how)
+    return f"clients of {rows[0].limit}: {how}"
 
 
 def _wait(value_s: float) -> str:
@@ -204,6 +215,12 @@ def _wrong(rows: Sequence[Any]) -> Finding:
         f"{worst.delivered_over_configured:.1%} of {_configured(worst)}.",
         advice="Frames larger than a second's limit, or a broker short of CPU, make a "
         "limit inaccurate: smaller batches help.",
+        hurt=_whom_it_holds(
+            rows,
+            "they were held more than is configured"
+            if worst.delivered_over_configured < 1
+            else "nobody more than is configured; their neighbours had less protection",
+        ),
         numbers={"error": worst.delivered_over_configured - 1},
         at_ms=worst.held_first_ts,
         until_ms=worst.held_last_ts,

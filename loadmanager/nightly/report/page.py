@@ -110,6 +110,7 @@ def _card(finding: Mapping[str, Any]) -> str:
         f'<p class="place">{_time(finding)} · {place}{finding["certainty"]} · '
         f"{' · '.join(links)}</p>"
         f"<p>{escape(finding['text'])}</p>"
+        f'<p class="hurt">Who was hurt: {escape(finding["hurt"])}.</p>'
         + (f"<p>It also caused:</p><ul>{effects}</ul>" if effects else "")
         + f'<p class="advice">{escape(finding["advice"])}</p>'
         + (f"<pre><code>{escape(commands)}</code></pre>" if commands else "")
