@@ -4,9 +4,10 @@ one?
 `python -m bench models [--days 10] [--hours 8] [--seed 1]`: days of three kinds of cluster with
 other physics (`bench/_other_world.py`). All three are `usage = idle + cost × traffic / limit`; the
 live model learns it report by report, with what each broker differs by; the fit to a whole day
-(replays, tournaments, what-if, bills) looks at all minutes at once, with classes and machines; the
-line (nightly headroom) at the sums of all brokers. Usage is compared with what truly was there, the
-idle part with the true one, and the headroom with that by the true idle part.
+(replays, tournaments, what-if, bills, the nightly headroom with `--replay`) looks at all minutes at
+once, with classes and machines; the line (nightly headroom without) at the sums of all brokers.
+Usage is compared with what truly was there, the idle part with the true one, and the headroom with
+that by the true idle part.
 """
 
 from __future__ import annotations
@@ -56,8 +57,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--hours", type=float, default=8)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
-    print("| kind | usage off: live, day | apart | idle: live, day, line, true | peak: the same |")
-    print("|---|---|---|---|---|")
+    print(
+        "| kind | usage off: live, day | apart | idle: live, day, line, true | peak: the same "
+        "| peak off: live, day, line |"
+    )
+    print("|---|---|---|---|---|---|")
     for kind in KINDS:
         world = OtherWorld(kind, args.seed)
         days = [
@@ -73,8 +77,12 @@ def _texts(days: Sequence[Compared]) -> str:
         ", ".join(f"{fmean(values):.1f}" for values in zip(*each, strict=True))
         for each in ([day.idles for day in days], [day.peaks for day in days])
     )
+    off = ", ".join(
+        f"{fmean(abs(day.peaks[at] - day.peaks[-1]) for day in days):.1f}" for at in range(3)
+    )
     live, fit = (fmean(getattr(day, name) for day in days) for name in ("live_off", "fit_off"))
-    return f"{live:.1f}, {fit:.1f} | {fmean(day.apart for day in days):.1f} | {idles} | {peaks}"
+    apart = fmean(day.apart for day in days)
+    return f"{live:.1f}, {fit:.1f} | {apart:.1f} | {idles} | {peaks} | {off}"
 
 
 def compared(world: OtherWorld, lived: LivedDay) -> Compared:

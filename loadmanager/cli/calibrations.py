@@ -61,6 +61,13 @@ class Replays:
             "settings": of_day.used,
         }
 
+    def idle(self, date: str) -> float | None:
+        """What brokers use without traffic, as a fraction; None: the day does not tell."""
+        recording = self._recording(date)
+        if recording is None or recording.fit.costs.mean <= 0 or recording.fit.says_little:
+            return None
+        return recording.fit.beside
+
     def costs(self, date: str) -> list[dict[str, Any]]:
         """What each tenant cost on a day; empty where nobody knows."""
         recording = self._recording(date)

@@ -21,8 +21,9 @@ from loadmanager.nightly.forgetting import forget
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job, Question
 from loadmanager.nightly.late import late_days
-from loadmanager.nightly.questions import calibration
+from loadmanager.nightly.questions import calibration, headroom
 from loadmanager.nightly.questions.calibration import Calibrated
+from loadmanager.nightly.questions.headroom import HeadroomByModel
 from loadmanager.nightly.questions.tenant_costs import TenantCosts
 
 IN_PROCESS_BYTES = 1 << 30
@@ -36,6 +37,9 @@ class DayReplays(Protocol):
 
     def replayed(self, date: str) -> Row | None:
         """How far off a replay of a day is; None: it cannot be replayed."""
+
+    def idle(self, date: str) -> float | None:
+        """What brokers use without traffic, as a fraction; None: the day does not tell."""
 
     def costs(self, date: str) -> Sequence[Row]:
         """What each tenant cost; empty: nobody knows."""
@@ -117,7 +121,9 @@ def _questions(replays: DayReplays | None) -> list[Question]:
     """Those of every day, and those that a replay of it answers."""
     if replays is None:
         return list(QUESTIONS)
-    return [*QUESTIONS, Calibrated(replays.replayed), TenantCosts(replays.costs)]
+    by_model = HeadroomByModel(replays.idle)
+    asked = [by_model if question is headroom else question for question in QUESTIONS]
+    return [*asked, Calibrated(replays.replayed), TenantCosts(replays.costs)]
 
 
 def _compact(engine: Engine, days: AnalysedDays, date: str) -> None:

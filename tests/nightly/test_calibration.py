@@ -80,9 +80,13 @@ def test_what_tenants_cost_is_what_the_model_learned(
     traffic = report(tmp_path)["tables"]["tenants"]
     assert tenant_costs.NAME not in report(tmp_path)["tables"]
     assert "not by what they cost" in traffic["about"]
+    assert {row["idle_by"] for row in report(tmp_path)["tables"]["headroom"]["rows"]} == {"line"}
     assert [row["share"] for row in traffic["rows"]] == pytest.approx([0.5, 0.5], abs=0.05)
 
     assert analyze(tmp_path, "--replay") == 0
+    for row in report(tmp_path)["tables"]["headroom"]["rows"]:
+        assert row["idle_by"] == "model"
+        assert row["idle"] == pytest.approx(0, abs=0.02)  # all usage goes by traffic
     rows = {row["tenant"]: row for row in report(tmp_path)["tables"][tenant_costs.NAME]["rows"]}
     assert rows["small"]["share"] > 0.65, rows
     capsys.readouterr()
@@ -100,6 +104,7 @@ def test_a_day_that_cannot_be_replayed(tmp_path: Path) -> None:
     assert analyze(tmp_path, "--replay") == 0
     assert report(tmp_path)["tables"][calibration.NAME]["rows"] == []
     assert report(tmp_path)["tables"][tenant_costs.NAME]["rows"] == []
+    assert {row["idle_by"] for row in report(tmp_path)["tables"]["headroom"]["rows"]} <= {"line"}
     (metrics,) = tmp_path.rglob("calibration.prom")
     assert "{" not in metrics.read_text()
     assert not list(tmp_path.rglob(replay_error.FILE))

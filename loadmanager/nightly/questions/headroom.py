@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -18,9 +18,9 @@ NAME = "headroom"
 ABOUT = (
     "Could the cluster lose a broker? At the five minutes with most load, what traffic makes of it "
     "is divided evenly among all brokers but the largest: an even balance, so the true figure is "
-    "higher. What brokers use without traffic, by the day's line of usage over traffic, stays with "
-    "each. A broker is as large as its CPU; one whose sensor lied is taken to be as busy as the "
-    "others."
+    "higher. What brokers use without traffic stays with each: by the model of the day's replay, "
+    "if it was replayed and the model explains the day, else by a line of usage over traffic. A "
+    "broker is as large as its CPU; one whose sensor lied is taken to be as busy as the others."
 )
 COLUMNS: Columns = {
     "case": (TEXT, "all brokers, or one fewer"),
@@ -29,18 +29,51 @@ COLUMNS: Columns = {
     "usage_at_peak": (NUMBER, "usage of each broker then, were it even"),
     "headroom": (NUMBER, "how far that is below the overload threshold; negative: above it"),
     "enough": (YES_NO, "whether it is below"),
+    "idle": (NUMBER, "usage without traffic"),
+    "idle_by": (TEXT, "what says so: model or line"),
 }
 
 
+MODEL, LINE = "model", "line"
+
+
+class HeadroomByModel:
+    """The question, with what says how much brokers use without traffic on a date; None: unknown.
+    On made-up days that is nearer to the truth than the line (`python -m bench models`).
+    """
+
+    NAME = NAME
+    ABOUT = ABOUT
+    COLUMNS = COLUMNS
+
+    def __init__(self, idle_of: Callable[[str], float | None]) -> None:
+        self._idle_of = idle_of
+
+    def table(self, day: Day) -> list[Row]:
+        """See `rows`."""
+        return rows(day, self._idle_of(day.date))
+
+    def findings(self, answer: Sequence[Any], day: Day) -> list[Finding]:
+        """See `findings` of the module."""
+        return findings(answer, day)
+
+
 def table(day: Day) -> list[Row]:
-    """A row for all brokers, and one for one broker fewer."""
+    """See `rows`."""
+    return rows(day, None)
+
+
+def rows(day: Day, idle: float | None) -> list[Row]:
+    """A row for all brokers, and one for one broker fewer. `idle`: usage without traffic, if a
+    model says it.
+    """
     means = _means(filled(trusted(day)))
     if not means:
         return []
     line = usage_line(
         np.array([mean.traffic for mean in means]), np.array([mean.usage for mean in means])
     )
-    beside = 0.0 if line is None else line[1]
+    beside = (0.0 if line is None else line[1]) if idle is None else idle
     peak = max(means, key=lambda mean: (mean.usage * sum(mean.sizes), -mean.bucket))
     carried = max(peak.usage - beside, 0.0) * sum(peak.sizes)
     limit = day.settings.overloaded_percent / 100
@@ -54,6 +87,8 @@ def table(day: Day) -> list[Row]:
             "usage_at_peak": (usage := min(beside, peak.usage) + carried / sum(sizes)),
             "headroom": limit - usage,
             "enough": usage <= limit,
+            "idle": min(beside, peak.usage),
+            "idle_by": LINE if idle is None else MODEL,
         }
         for case, sizes in cases
     ]
@@ -90,9 +125,9 @@ def _means(steps: Sequence[Row]) -> list[_Mean]:
     return means
 
 
-def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+def findings(answer: Sequence[Any], day: Day) -> list[Finding]:
     """Find out when the loss of one broker would overload the others."""
-    fewer = next((row for row in rows if row.case == "one fewer"), None)
+    fewer = next((row for row in answer if row.case == "one fewer"), None)
     if fewer is None or fewer.enough:
         return []
     return [
