@@ -54,15 +54,17 @@ class Changes:
     """The standard deviation of `came`: bundles differ in what they cost."""
     below: Array
     """What their sensors show less than the model."""
+    step: Array
+    """What a change has to exceed to be seen: that of a sensor which shows few values."""
 
 
 def reports_still(before: Array, changes: Changes, doubted: NDArray[np.bool_]) -> Array:
     """Reports in a row that did not follow, after one more of each broker: `[broker]`."""
     rose = np.maximum(changes.rose, changes.rose - changes.clients)
-    still = (changes.came >= CHANGE) & (rose < FOLLOWS * changes.came)
+    still = (changes.came >= CHANGE + changes.step) & (rose < FOLLOWS * changes.came)
     still &= changes.came - rose > DEVIATIONS * changes.deviation
     expected = changes.came + changes.clients
-    says = np.abs(expected) >= CHANGE
+    says = np.abs(expected) >= CHANGE + changes.step
     again = np.sign(expected) * changes.rose >= FOLLOWS_AGAIN * np.abs(expected)
     of_doubted = np.where(says, np.where(again, before - 2, before + 1), before)
     of_doubted = np.where(changes.below <= AGREES, np.minimum(of_doubted, before - 1), of_doubted)

@@ -12,7 +12,7 @@ from loadmanager.engine.load.reports import NUMBER_MAX
 
 UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT = range(10)
 USUAL, CAME, CAME_SQUARES, USUAL_BYTES, CAME_BYTES, STILL = range(LIMIT + 1, LIMIT + 7)
-SURPRISE, JUMPS, BESIDE = range(STILL + 1, STILL + 4)
+SURPRISE, JUMPS, STEP, BESIDE = range(STILL + 1, STILL + 5)
 FIGURES = BESIDE + 3
 """What is remembered of a broker. `TRAFFIC` and `SHOWN`: traffic / limit and the sensor in the last
 report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in the first of them.
@@ -20,7 +20,8 @@ report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in
 `CAME`, `CAME_BYTES`: the usage and the bytes/s that were expected of bundles that came; `STILL`:
 reports in a row that did not follow them. `SURPRISE`: what the last report showed more than the
 model; `JUMPS`: the variance of what it shows from one report to the next, beside what traffic
-explains. `BESIDE`: what is used of the other three resources beside traffic.
+explains. `STEP`: the least that the sensor changed by lately, when it changed; 0: it never did.
+`BESIDE`: what is used of the other three resources beside traffic.
 """
 DIGITS = 6
 IDLE_DOUBT = 0.02

@@ -33,6 +33,7 @@ from loadmanager.engine.load.learned import (
     SAME,
     SHOWN,
     SINCE,
+    STEP,
     STILL,
     SURPRISE,
     TRAFFIC,
@@ -86,6 +87,11 @@ DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
 `TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
 """
 STUCK_REPORTS, STUCK_CHANGE = 4, 0.03
+COARSE, STEP_GROWS = 0.04, 1.2
+"""A sensor that has changed again and again, and by more than this each time, shows few values, as
+one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
+greater change lets the least one be forgotten by this factor.
+"""
 JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 """A sensor that jumps by more than this from report to report, whatever its traffic does, is
 mistrusted: a standard deviation.
@@ -322,6 +328,7 @@ class _Fit:
             came=state[CAME],
             clients=cost * dearness / self.limit * by_clients,
             below=by_traffic - self.shown,
+            step=self._step(),
             deviation=max(self.moves.differs, follows.DIFFER_LEAST) * np.sqrt(state[CAME_SQUARES]),
         )
         still = follows.reports_still(state[STILL], changes, self.doubted)
@@ -413,14 +420,23 @@ class _Fit:
         self.state[[DOUBT, STILL]] *= self.state[SAME] >= STUCK_REPORTS
         return False
 
+    def _step(self) -> Array:
+        """What a change has to exceed to be seen by a sensor: 0 for one that shows any value."""
+        return np.where(self.state[STEP] > COARSE, self.state[STEP], 0.0)
+
     def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
         state, doubted = self.state, self.state[DOUBT] >= MISTRUSTED
-        same = self.new & ~self.first & (np.abs(self.shown - state[SHOWN]) < 1e-6)
+        change = np.abs(self.shown - state[SHOWN])
+        most = np.where(state[STEP] > 0, STEP_GROWS * state[STEP], COARSE)
+        changes = self.new & ~self.first & (change >= 1e-6)
+        state[STEP] = np.where(changes, np.minimum(most, change), state[STEP])
+        same = self.new & ~self.first & (change < 1e-6)
         same &= (self.shown < self.full) & (self.columns.updated_ms > 0)
         state[SINCE] = np.where(same & (state[SAME] > 0) | ~self.new, state[SINCE], traffic)
         state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
+        changed, step = cost * np.abs(traffic - state[SINCE]), self._step()
         stuck = state[SAME] >= STUCK_REPORTS
-        stuck &= doubted | (cost * np.abs(traffic - state[SINCE]) > STUCK_CHANGE)
+        stuck &= (doubted & (step == 0)) | (changed > np.maximum(STUCK_CHANGE, step))
         stuck |= (state[STILL] >= follows.REPORTS) | (doubted & (state[STILL] > 0))
         contradicts = (low & (settled > 0.5)) | stuck
         more = np.where(contradicts, state[DOUBT] + 1, np.maximum(state[DOUBT] - 1, 0))

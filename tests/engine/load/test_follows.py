@@ -11,7 +11,13 @@ from loadmanager.engine.load.follows import CHANGE, REPORTS, Changes, reports_st
 
 
 def changes(
-    rose: float, came: float, *, clients: float = 0.0, deviation: float = 0.0, below: float = 0.2
+    rose: float,
+    came: float,
+    *,
+    clients: float = 0.0,
+    deviation: float = 0.0,
+    below: float = 0.2,
+    step: float = 0.0,
 ) -> Changes:
     """Those of one broker."""
     return Changes(
@@ -20,6 +26,7 @@ def changes(
         clients=np.array([clients]),
         deviation=np.array([deviation]),
         below=np.array([below]),
+        step=np.array([step]),
     )
 
 
@@ -88,6 +95,12 @@ def test_a_doubted_sensor_that_agrees_with_the_model_counts_again() -> None:
     assert after([changes(0.0, 0.0, below=0.08)] * 500, REPORTS, doubted=True) == REPORTS
 
 
+def test_a_sensor_that_shows_few_values() -> None:
+    """It may stand still while what came is less than a step of it."""
+    assert after([changes(0.0, 0.15, step=0.1)] * 20) == 0
+    assert after([changes(0.0, 0.2, step=0.1)] * 20) == REPORTS
+
+
 def test_brokers_are_judged_each_by_itself() -> None:
     """`[broker]`."""
     two = Changes(
@@ -96,5 +109,6 @@ def test_brokers_are_judged_each_by_itself() -> None:
         clients=np.zeros(2),
         deviation=np.zeros(2),
         below=np.zeros(2),
+        step=np.zeros(2),
     )
     assert reports_still(np.array([3.0, 3.0]), two, np.zeros(2, np.bool_)).tolist() == [4, 2]

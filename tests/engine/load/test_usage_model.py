@@ -125,6 +125,25 @@ def test_a_sensor_that_contradicts_the_model_is_mistrusted_within_minutes(shows:
     assert not cluster.minutes(TRUSTED_AGAIN - MISTRUSTED + 2).doubts
 
 
+def test_a_sensor_that_shows_steps_of_ten_percent_is_believed() -> None:
+    """Once it is known to: it stands still while traffic changes by less than a step. One that
+    stands still while traffic changes by more is found nevertheless.
+    """
+    cluster, rng, doubted = even(), random.Random(2), 0
+    for minute in range(240):
+        for name in cluster.part:
+            cluster.part[name] = min(max(cluster.part[name] + rng.gauss(0, 0.03), 0.3), 0.7)
+            cluster.shown[name] = round(cluster.part[name], 1)
+        doubts = cluster.minute().doubts
+        doubted += len(doubts) if minute >= 60 else 0
+    assert doubted == 0
+    cluster.shown["b0:8080"] = cluster.part["b0:8080"] = 0.4
+    cluster.minutes(10)
+    cluster.part["b0:8080"] = 0.65
+    codes = [[doubt.broker for doubt in cluster.minute().doubts] for _ in range(8)]
+    assert ["b0:8080"] in codes
+
+
 def test_a_mistrusted_sensor_that_fits_again_is_said_to_fit() -> None:
     """With how many more reports it takes until it counts."""
     cluster = even()
