@@ -47,12 +47,12 @@ class Reach:
         self.reaches = [np.flatnonzero(row).tolist() for row in shared]
         left, self.together = set(range(count)), []
         while left:
-            found, ahead = set[int](), {min(left)}
+            groups, ahead = set[int](), {min(left)}
             while ahead:
-                found |= ahead
-                ahead = {each for group in ahead for each in self.reaches[group]} - found
-            left -= found
-            rows = np.concatenate([self.alike[group] for group in sorted(found)])
+                groups |= ahead
+                ahead = {each for group in ahead for each in self.reaches[group]} - groups
+            left -= groups
+            rows = np.concatenate([self.alike[group] for group in sorted(groups)])
             self.together.append(np.sort(rows))
 
     def around(self, row: int) -> list[int]:
