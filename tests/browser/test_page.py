@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from broker.admin.serving import ORDERS, serving
 from broker.admin.test_admin_leading import FIRST, HALVES, SECOND, hot_broker
-from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
+from broker.admin.test_archive import a_decision, ended_in, in_folder, recorded_in, written
 from broker.admin.test_findings_shown import flap
 from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
@@ -409,6 +409,28 @@ async def test_what_a_lost_broker_had(tmp_path: Path) -> None:
         await page.wait_text("What it had when it left at", "aside")
         await page.wait_text(f"at {other} after 3.0 s", "aside")
         await page.wait_text("by nobody in the ten minutes after", "aside")
+        assert not page.errors
+
+
+async def test_a_broker_that_was_dead_then_is_not_counted(tmp_path: Path) -> None:
+    """Though nobody recorded that it was lost, and it had recorded a load shortly before."""
+    now = SystemClock().now_ms()
+    at = now - 1_200_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        used = {name: ResourceUsage() for name in RESOURCES}
+        for index, broker in enumerate(names):
+            load = {"ts": at - 60_000, "broker": broker, "interval_ms": 60_000, "usage": 0.5}
+            await written(served, index, BrokerLoad(**load, **used))
+        recorded_in(tmp_path, [(1, at - 300_000, now)])
+        await page.size(1200, 800)
+        moment = datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z")
+        await page.go(f"{served.url()}/ui?at={moment}&last=600")
+        await page.wait("document.querySelectorAll('.broker.active').length === 2")
+        ended_in(tmp_path, names[1], at - 30_000)
+        await page.go(f"{served.url()}/ui?at={moment}&last=601")
+        await page.wait("document.querySelectorAll('.broker.active').length === 1")
+        await page.wait_text(f"{names[1]} recorded nothing then", ".past-note")
         assert not page.errors
 
 

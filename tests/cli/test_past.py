@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from broker.admin.test_archive import (
     BUNDLE,
     MINUTE,
     a_decision,
+    ended_in,
     in_folder,
     recorded_in,
     written,
@@ -328,13 +327,6 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
         assert listed == topics[:1]
 
 
-def ended(folder: Path, broker: str, at_ms: int) -> None:
-    """Have the archive of a broker say that it ended then."""
-    (path,) = [it for it in folder.rglob("*.sqlite") if broker.split(":")[1] in str(it)]
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE run SET ended = ?", (at_ms,))
-
-
 async def test_a_broker_that_was_dead_is_not_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,7 +341,7 @@ async def test_a_broker_that_was_dead_is_not_counted(
             await written(served, index, BrokerLoad(**load, usage=0.5, bundles=3, **UNUSED))
         signs = (at - 5 * MINUTE, at - MINUTE // 2)
         recorded_in(tmp_path, [(1, signs[0], now)])
-        ended(tmp_path, ids[1], signs[1])
+        ended_in(tmp_path, ids[1], signs[1])
         status, out, _ = await shell.run("status", "--at", clock(at))
         assert status == 0
         assert "1 broker, 3 bundles with an owner" in out

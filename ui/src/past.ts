@@ -36,6 +36,8 @@ const MEMBERS = 500;
 const NAMED = 3;
 const NEAR_MS = 300_000; // the last loads before a moment stand for it for so long
 const COARSE_MS = 900_000; // averages over this time are kept of earlier days
+// A broker that lives gives a sign within this time.
+const SIGN_MS = 12_000;
 // What is not served again so long after its broker left was wanted by nobody.
 const NEXT_MS = 600_000;
 const COMES = new Set(["left", "back", "starts", "leads"]);
@@ -303,8 +305,14 @@ export async function askPast({ at, last }: When): Promise<Past> {
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
+  // Dead, though nobody recorded that it was lost: its archive has no sign of it, as `ended_before` of
+  // the command line has it.
+  const dead = new Set(
+    heat.parts.filter(({ recorded }) => at - (recorded.at(-1)?.end ?? at) > SIGN_MS).map(({ part }) => part),
+  );
   const brokers = all
-    .filter(({ kind, broker, ts, spanMs }) => kind === "broker_load" && !leftBy(came.parts, broker, ts - spanMs))
+    .filter(({ kind, broker }) => kind === "broker_load" && !dead.has(broker))
+    .filter(({ broker, ts, spanMs }) => !leftBy(came.parts, broker, ts - spanMs))
     .flatMap(brokerRows);
   const changes = ordersOf(changed.parts);
   // What was said again later had been said until then.

@@ -60,6 +60,13 @@ def recorded_in(folder: Path, runs: list[tuple[int, int, int]]) -> None:
             db.executemany("INSERT INTO run(id, began, ended, dropped) VALUES(?, ?, ?, 0)", runs)
 
 
+def ended_in(folder: Path, broker: str, at_ms: int) -> None:
+    """Have the archive of a broker say that it ended then."""
+    (path,) = [it for it in folder.rglob("*.sqlite") if broker.split(":")[1] in str(it)]
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE run SET ended = ?", (at_ms,))
+
+
 async def test_each_broker_answers_for_its_own(tmp_path: Path) -> None:
     """Events by kind and by what they are about, and loads at a moment and over a time."""
     now = SystemClock().now_ms()
