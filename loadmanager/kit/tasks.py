@@ -30,7 +30,6 @@ R = TypeVar("R")
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 15.0
-AWAKE_STEP_S = 1.0
 LOG_INTERVAL_S = 60.0
 """How often a failure that persists is logged."""
 
@@ -294,25 +293,14 @@ async def retrying(
         wait_s = min(wait_s * 2, max_s)
 
 
-async def within(
-    limit_s: float, work: Coroutine[Any, Any, T], name: str, *, awake: bool = False
-) -> T:
+async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
     """Do the work, in a task of its own. Raises `TimeoutError` after `limit_s`, also if the work
     goes on in spite of being cancelled, and `RuntimeError` if it is cancelled by somebody else:
-    a `CancelledError` would end the caller, whom nobody cancelled. With `awake`, a time in which
-    this process stood still counts as a moment: what it waits for was not heard meanwhile.
+    a `CancelledError` would end the caller, whom nobody cancelled.
     """
-    loop = asyncio.get_running_loop()
-    task, left_s = loop.create_task(work, name=name), limit_s
-    step_s = min(AWAKE_STEP_S, limit_s / 8) if awake else limit_s
+    task = asyncio.get_running_loop().create_task(work, name=name)
     try:
-        while True:
-            began_s = loop.time()
-            done, _ = await asyncio.wait({task}, timeout=min(step_s, left_s))
-            passed_s = loop.time() - began_s
-            left_s -= min(passed_s, 2 * step_s) if awake else passed_s
-            if done or left_s <= 0 or not awake:
-                break
+        done, _ = await asyncio.wait({task}, timeout=limit_s)
     except asyncio.CancelledError:
         _abandon(task)
         raise

@@ -26,6 +26,12 @@ class StorageTimeoutError(OperationalError):
     """The storage did not answer in time. What it was asked to do may still happen."""
 
 
+class StoodStillError(StorageTimeoutError):
+    """This process stood still meanwhile, frozen or without a CPU: that says nothing of the
+    storage.
+    """
+
+
 Batch = Mapping[int, Sequence[Piece]]
 """Number of a log → what to write to the ends of its segments."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmanager.broker.ports.log import Storage, StorageTimeoutError
+from loadmanager.broker.ports.log import StoodStillError, Storage, StorageTimeoutError
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
@@ -33,7 +33,10 @@ class StorageHealth:
         return self._clock.monotonic_s() < self._failed_s + FULL_S
 
     def failed(self, topic: str, error: LoadManagerError) -> None:
-        """It could not be written to."""
+        """It could not be written to; or nobody knows, because this process stood still."""
+        if isinstance(error, StoodStillError):
+            log.warning("a call of the storage is given up", topic=topic, reason=str(error))
+            return
         now_s, first = self._clock.monotonic_s(), self._failures == 0
         self._failures += first or now_s > self._failed_s
         self._failed_s, self._why = now_s, str(error)

@@ -19,7 +19,14 @@ from loadmanager.broker.messaging.settings import MessagingSettings, StorageSett
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
 from loadmanager.broker.messaging.subscription import Subscription
 from loadmanager.broker.ports.directory import Directory, TopicRecords
-from loadmanager.broker.ports.log import FencedError, LogRecord, Run, Storage, StorageTimeoutError
+from loadmanager.broker.ports.log import (
+    FencedError,
+    LogRecord,
+    Run,
+    StoodStillError,
+    Storage,
+    StorageTimeoutError,
+)
 from loadmanager.broker.protocol.committing import Committer
 from loadmanager.broker.protocol.dispatcher import Dispatcher
 from loadmanager.broker.protocol.failures import Failures
@@ -345,6 +352,8 @@ class Storing:
             return await self._open(topic, life, records)
         except ConflictError as error:
             raise OperationalError(f"{topic} is served by another broker by now: {error}") from None
+        except StoodStillError:
+            raise
         except StorageTimeoutError:
             self._hung_until_s = self.clock.monotonic_s() + FULL_S
             raise

@@ -23,6 +23,7 @@ what the journal holds is written again (`writers`).
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import secrets
 import time
@@ -33,7 +34,7 @@ from typing import Any
 
 from loadmanager.broker.messaging.segments import SegmentIndex, is_in_one_sector, is_one_record
 from loadmanager.broker.messaging.stored_log import Piece
-from loadmanager.broker.ports.log import Batch, Run, StorageTimeoutError
+from loadmanager.broker.ports.log import Batch, Run, StoodStillError, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.broker.storage.earlier_runs import EarlierRuns, EarlierSegments
 from loadmanager.broker.storage.other_writers import OtherWriters
@@ -47,7 +48,6 @@ from loadmanager.broker.storage.writers import (
 )
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.tasks import within
 
 WORKERS = 8
 COMMITTER = WORKERS
@@ -58,6 +58,8 @@ DIRECT_MAX = 2
 FLUSHED_AT_ONCE = 8
 """Segments that are written before the next commit has its turn."""
 PROBE_BYTES = 4096
+LATE_S = 0.5
+"""A timer that is later tells that this process stood still."""
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
 
@@ -126,18 +128,23 @@ class LogFiles:
         return self._own.name
 
     async def _in_thread(self, number: int, call: Callable[[], Any]) -> Any:
+        loop, limit_s = asyncio.get_running_loop(), self._timeout_s()
+        began_s = loop.time()
         try:
-            work = self._called(number, call)
-            return await within(self._timeout_s(), work, "storage", awake=True)
+            async with asyncio.timeout(limit_s):
+                return await self._run(number, call)
         except TimeoutError:
+            passed_s = loop.time() - began_s
+            if passed_s > limit_s + LATE_S:  # no timer is so late while this process runs
+                raise StoodStillError(
+                    f"this broker stood still for some of {passed_s:.0f} s: it was frozen, or its "
+                    "machine, and the storage could not answer"
+                ) from None
             raise StorageTimeoutError(
                 f"the storage has not answered for {self._timeout_s():g} s"
             ) from None
         except OSError as error:
             raise OperationalError(f"the storage failed: {_words_of(error)}") from error
-
-    async def _called(self, number: int, call: Callable[[], Any]) -> Any:
-        return await self._run(number, call)
 
     async def _for_log(self, log_id: int, call: Callable[[], Any]) -> Any:
         return await self._in_thread(log_id % WORKERS, call)

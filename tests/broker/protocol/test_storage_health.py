@@ -8,7 +8,7 @@ from typing import Any
 
 from limits.driven import DrivenClock
 
-from loadmanager.broker.ports.log import StorageTimeoutError
+from loadmanager.broker.ports.log import StoodStillError, StorageTimeoutError
 from loadmanager.broker.protocol.storage_health import FAILURES_MAX, FULL_S, StorageHealth
 from loadmanager.broker.storage.log_files import LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
@@ -38,6 +38,14 @@ async def test_a_failure_of_just_now_counts_while_others_are_not_well() -> None:
     assert await health.trouble(tries=True)
     files.room = -1
     clock.forward_ms(FULL_S * 1000)
+    assert not await health.trouble(tries=True)
+
+
+async def test_a_process_that_stood_still_says_nothing_of_the_storage() -> None:
+    """It was frozen: the next producer is not refused, and the storage is not told to be hung."""
+    health = StorageHealth(LogFiles(MemoryDisk(SharedFiles()), inline), DrivenClock())
+    health.failed("a topic", StoodStillError("this broker stood still"))
+    assert not health.full
     assert not await health.trouble(tries=True)
 
 

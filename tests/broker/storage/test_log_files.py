@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
-from loadmanager.broker.ports.log import FencedError, Run, StorageTimeoutError
+from loadmanager.broker.ports.log import FencedError, Run, StoodStillError, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import index_path, segment_path
 from loadmanager.broker.storage.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.broker.storage.log_files import COMMITTER, RETIRED_MAX, LogFiles
@@ -502,15 +502,15 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
 @pytest.mark.asyncio
 async def test_a_process_that_stood_still_does_not_blame_the_disk() -> None:
     """It was frozen for longer than a call may take: the disk had no time to answer it."""
-    stands_still = threading.Event()
+    stands_still, hangs = threading.Event(), asyncio.Event()
 
     async def run(_thread: int, call: Callable[[], Any]) -> Any:
         stands_still.wait(1.5)  # nothing of this process runs meanwhile
-        await asyncio.sleep(0.001)
-        return call()
+        await hangs.wait()
 
-    files = LogFiles(fresh(), run, timeout_s=lambda: 1.0)
-    assert await files.open(7, [], 0) == ([], 0)
+    files = LogFiles(fresh(), run, timeout_s=lambda: 0.2)
+    with pytest.raises(StoodStillError, match="stood still"):
+        await files.open(7, [], 0)
 
 
 def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk) -> None:
