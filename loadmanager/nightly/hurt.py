@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ SHARE_MIN = 0.005
 
 @dataclass(frozen=True, slots=True)
 class OnBrokers:
-    """The tenants whose bundles some brokers had."""
+    """The tenants whose bundles some brokers had; the namespaces where all are of one tenant."""
 
     brokers: Sequence[str]
     how: str
@@ -53,19 +53,22 @@ def in_words(hurt: Hurt, day: Day) -> str:
     if isinstance(hurt, str):
         return hurt
     on = ", ".join(hurt.brokers[:TENANTS_MAX])
-    tenants = _tenants(hurt, day)
-    if not tenants:
+    rows = _bundles(hurt, day)
+    what, named = "tenant", _named(rows, _tenant)
+    if len(named) == 1:  # a company's own cluster, say
+        what, named = "namespace", _named(rows, _namespace)
+    if not named:
         return f"clients on {on}, whose tenants no record names: {hurt.how}"
-    everything = sum(amount for _, amount, _ in tenants)
+    everything = sum(amount for _, amount, _ in named)
     its = "its" if len(hurt.brokers) == 1 else "their"
     texts = [
         f"{name} ({_part(amount, everything)} of {its} traffic, for {spent_h:.1f} hours)"
-        for name, amount, spent_h in tenants[:TENANTS_MAX]
+        for name, amount, spent_h in named[:TENANTS_MAX]
     ]
-    rest = len(tenants) - TENANTS_MAX
+    rest = len(named) - TENANTS_MAX
     more = f" and {rest:,} more" if rest > 0 else ""
-    s = "s" if len(tenants) > 1 else ""
-    return f"tenant{s} {', '.join(texts)}{more}, with bundles on {on}: {hurt.how}"
+    s = "s" if len(named) > 1 else ""
+    return f"{what}{s} {', '.join(texts)}{more}, with bundles on {on}: {hurt.how}"
 
 
 def _part(amount: float, everything: float) -> str:
@@ -73,41 +76,43 @@ def _part(amount: float, everything: float) -> str:
     return f"{part:.0%}" if part >= SHARE_MIN else "less than 1%"
 
 
-def _tenants(hurt: OnBrokers, day: Day) -> list[tuple[str, float, float]]:
-    """Each tenant that had bundles on these brokers meanwhile: its name, the bytes of these bundles
-    there that day, and for how many hours it had one; those with most bytes first.
-    """
+def _bundles(hurt: OnBrokers, day: Day) -> list[dict[str, Any]]:
+    """The bundles that these brokers had meanwhile, each with the time that it was there."""
+    if "hot_bundles" not in day.answers:
+        return []  # that question failed, and said why
     begun_ms = day.start_ms if hurt.begun_ms is None else hurt.begun_ms
     ended_ms = day.end_ms if hurt.ended_ms is None else hurt.ended_ms
     interval_ms = _intervals(day)
-    if "hot_bundles" not in day.answers:
-        return []  # that question failed, and said why
     there = pc.is_in(day.facts.bundles["broker"], pa.array(hurt.brokers, pa.string()))
-    rows = [
-        row
-        for row in day.facts.bundles.filter(there).to_pylist()
-        if row["last_ts"] > begun_ms
-        and row["first_ts"] - interval_ms.get(row["broker"], 0) < ended_ms
-    ]
-    tenants = []
-    rows.sort(key=_tenant)
-    for name, group in groupby(rows, key=_tenant):
-        of_tenant = list(group)
-        spent_ms = max(
-            min(
-                row["samples"] * interval_ms.get(row["broker"], 0),
-                min(row["last_ts"], ended_ms)
-                - max(row["first_ts"] - interval_ms.get(row["broker"], 0), begun_ms),
-            )
-            for row in of_tenant
-        )
-        amount = sum(row["bytes"] for row in of_tenant)
-        tenants.append((name, amount, spent_ms / HOUR_MS))
-    return sorted(tenants, key=lambda each: (-each[1], each[0]))
+    bundles = []
+    for row in day.facts.bundles.filter(there).to_pylist():
+        each_ms = interval_ms.get(row["broker"], 0)
+        lasted_ms = min(row["last_ts"], ended_ms) - max(row["first_ts"] - each_ms, begun_ms)
+        if lasted_ms > 0:
+            bundles.append({**row, "spent_ms": min(row["samples"] * each_ms, lasted_ms)})
+    return bundles
+
+
+def _named(
+    rows: Iterable[dict[str, Any]], name_of: Callable[[Mapping[str, Any]], str]
+) -> list[tuple[str, float, float]]:
+    """Each tenant or namespace of these bundles: its name, their bytes that day, and for how many
+    hours it had one there; those with most bytes first.
+    """
+    named = []
+    for name, group in groupby(sorted(rows, key=name_of), key=name_of):
+        of_name = list(group)
+        amount = sum(row["bytes"] for row in of_name)
+        named.append((name, amount, max(row["spent_ms"] for row in of_name) / HOUR_MS))
+    return sorted(named, key=lambda each: (-each[1], each[0]))
 
 
 def _tenant(row: Mapping[str, Any]) -> str:
     return str(row["bundle"]).partition("/")[0]
+
+
+def _namespace(row: Mapping[str, Any]) -> str:
+    return "/".join(str(row["bundle"]).split("/")[:2])
 
 
 def _intervals(day: Day) -> dict[str, float]:

@@ -126,10 +126,11 @@ def test_the_tenants_of_a_broker_are_named() -> None:
 
 
 def test_only_those_who_were_there_meanwhile() -> None:
-    """And for no longer than that lasted."""
+    """And for no longer than that lasted; if all are of one tenant, by its namespaces."""
     busy = OnBrokers(["b0"], "too busy", 2 * HOUR_MS, 6 * HOUR_MS)
     assert in_words(busy, DAY) == (
-        "tenant acme (100% of its traffic, for 4.0 hours), with bundles on b0: too busy"
+        "namespaces acme/a (80% of its traffic, for 4.0 hours), acme/b (20% of its traffic, for "
+        "4.0 hours), with bundles on b0: too busy"
     )
 
 

@@ -55,10 +55,10 @@ def test_its_cards_have_five_facts(story: Story, report_of: Callable[[Story], Re
 def test_a_slow_broker_hurt_the_tenants_that_it_had(
     report_of: Callable[[Story], Report],
 ) -> None:
-    """With their share of its traffic, and for how long."""
+    """With their share of its traffic, and for how long; here, all namespaces are of one tenant."""
     story = next(story for story in STORIES if story.name == "slow-broker")
     (card,) = [card for card in report_of(story)["findings"] if "slow" in card["question"]]
-    assert re.match(r"tenants? \S+ \(\d+% of its traffic, for \d+\.\d hours\)", card["hurt"])
+    assert re.match(r"namespaces? \S+ \(\d+% of its traffic, for \d+\.\d hours\)", card["hurt"])
 
 
 @pytest.mark.parametrize("story", TITLED, ids=lambda story: story.name)
