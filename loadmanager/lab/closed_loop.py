@@ -88,6 +88,8 @@ class Sensors:
                 shown[at] -= min(0.005 * (minute - event.minute), 0.4)
             else:
                 shown[at] += 0.4 if event.kind is Kind.LIES else -0.3
+        if step := self._day.step:
+            shown = [round(each / step) * step for each in shown]
         return [min(max(each, 0.0), 1.0) for each in shown]
 
 

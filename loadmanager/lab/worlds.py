@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.engine.policies.isolation import IsolationPolicy, matches_broker
+from loadmanager.lab.day_rules import DayRules
 from loadmanager.lab.days import (
     CORES,
     CPU_OF_A_CORE,
@@ -124,6 +126,59 @@ def _joins(
     return day
 
 
+def _pulses(seed: int) -> DayOfLoad:
+    """All clients send three fifths for five minutes of ten, and a broker comes."""
+    pulses = [Swing(minute=at, minutes=5, factor=0.6) for at in range(0, MINUTES, 10)]
+    return replace(_joins(10, 24)(seed), changes=tuple(pulses))
+
+
+def _parted(seed: int) -> DayOfLoad:
+    """Policies leave half of the brokers to half of the tenants, which have a third of the load;
+    one of these brokers comes later.
+    """
+    day = _plain(seed)
+    assert isinstance(day.carried, Pattern)
+    rng, newcomer = np.random.default_rng([seed, 8]), about_broker(10)
+    groups = day.brokers[:5], day.brokers[5:]
+    which = day.carried.tenants % 2
+    policies: dict[str, IsolationPolicy] = {}
+    owners = np.empty(len(day.bundles), object)
+    for group, names in enumerate(groups):
+        of_group = np.flatnonzero(which == group)
+        left = [name for name in names if name != newcomer]
+        owners[of_group] = rng.choice(left, len(of_group))
+        tenants = sorted({day.bundles[at].partition("/")[0] for at in of_group.tolist()})
+        policies[f"group-{group}"] = IsolationPolicy(
+            namespaces=[f"{tenant}/.*" for tenant in tenants],
+            primary=[name.partition(":")[0] for name in names],
+        )
+    work, share = day.carried.base * day.cost, (2 / 3, 1 / 3)
+    base = day.carried.base.copy()
+    for group in (0, 1):
+        base[which == group] *= share[group] * work.sum() / work[which == group].sum()
+    early = replace(
+        day,
+        carried=replace(day.carried, base=base),
+        brokers=tuple(name for name in day.brokers if name != newcomer),
+        owners=tuple(owners.tolist()),
+        rules=(DayRules(minute=0, isolation=policies),),
+    )
+    return _with(early, DayEvent(BEGINS, Kind.JOINS, newcomer))
+
+
+def _giants(seed: int) -> DayOfLoad:
+    """Six of 20 brokers have one bundle each, nine tenths of a broker; and a broker comes."""
+    day = _joins(20, 24)(seed)
+    assert isinstance(day.carried, Pattern)
+    base, owners, full = day.carried.base.copy(), list(day.owners), day.brokers[:6]
+    for at, owner in enumerate(owners):
+        owners[at] = day.brokers[6 + at % (len(day.brokers) - 6)] if owner in full else owner
+    base *= 0.7
+    for at, broker in enumerate(full):
+        owners[at], base[at] = broker, 0.9 * CORES * CPU_OF_A_CORE / day.cost[at]
+    return replace(day, carried=replace(day.carried, base=base), owners=tuple(owners))
+
+
 def _all_on_one(brokers: int, each: int, *, usage: float = 0.25) -> Callable[[int], DayOfLoad]:
     def day(seed: int) -> DayOfLoad:
         plain = _plain(seed, brokers, each, usage=usage)
@@ -222,7 +277,9 @@ def _grows(seed: int) -> DayOfLoad:
 
 
 def _filled(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
-    """Minutes until the broker of the event, or which had everything, is as used as the others."""
+    """Minutes until the broker of the event, or which had everything, is as used as the others that
+    policies leave to its bundles.
+    """
     begins = day.events[0].minute if day.events else 0
     broker = day.events[0].broker if day.events else day.owners[0]
     for at in range(begins, len(minutes)):
@@ -230,10 +287,18 @@ def _filled(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
         if broker not in minutes[at].live:
             continue
         here = float(usage[minutes[at].live.index(broker)])
-        mean = float(usage.mean())
+        mean = float(usage[_peers(day, broker, minutes[at].live)].mean())
         if abs(here - mean) <= SETTLED * mean:
             return float(at - begins)
     return float(len(minutes) - begins)
+
+
+def _peers(day: DayOfLoad, broker: str, live: Sequence[str]) -> list[int]:
+    """The rows of the brokers that serve what this one does."""
+    for policy in day.rules[0].isolation.values() if day.rules else ():
+        if matches_broker(policy.primary, broker):
+            return [row for row, name in enumerate(live) if matches_broker(policy.primary, name)]
+    return list(range(len(live)))
 
 
 def _as_even_as_before(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
@@ -256,10 +321,14 @@ WORLDS: Mapping[str, Trial] = {
     "sizes": Trial("brokers of half, single and double size", lambda s: _plain(s, unequal=True)),
     "slow": Trial("every fourth machine at half its speed, unsaid", _slow),
     "late": Trial("sensors show 80 % of the minute before", lambda s: replace(_plain(s), lag=0.8)),
+    "steps": Trial("sensors show steps of 10 %", lambda s: replace(_plain(s), step=0.1)),
     "giant": Trial("one bundle is 80 % of a broker", _giant),
+    "giants": Trial("6 of 20 brokers have one bundle each; one comes", _giants, _filled),
     "flash": Trial("30 bursts × 20 for 5 minutes", _flash),
     "dips": Trial("all clients away for 2, and for 6 minutes", _dips),
     "stall": Trial("a third of the tenants away for 4 minutes", _stall),
+    "pulses": Trial("all send 60 % for 5 minutes of 10; a tenth broker", _pulses, _filled),
+    "parted": Trial("isolation parts 5 + 5 brokers; one comes", _parted, _filled),
     "stuck low": Trial("a sensor shows 20 % for ever", _wrong(Kind.STUCK_LOW)),
     "sticks": Trial("a sensor shows for ever what it shows now", _wrong(Kind.STICKS)),
     "shows less": Trial("a sensor shows 30 points too little", _wrong(Kind.LOW)),
