@@ -20,7 +20,14 @@ from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, Mov
 from loadmanager.engine.moves.queue import BY_OPERATOR
 from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Afterwards, GoalOrder, OrderedMove, Progress
-from loadmanager.engine.plans.planner import AWAY, LIMITS, NOTHING_HELPS, GoalPlan, Point
+from loadmanager.engine.plans.planner import (
+    AWAY,
+    LIMITS,
+    NOTHING_HELPS,
+    REACHED,
+    GoalPlan,
+    Point,
+)
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
@@ -29,14 +36,19 @@ from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.goal_bars import PASSING, SOON_MS, Bar, GoalWait
+from loadmanager.leader.goal_ends import (
+    FRESH_MAX_S,
+    EndLook,
+    SteadyPicture,
+    reported_ms,
+    waits,
+)
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.pauses import waited_ms
 
 AT_ONCE, LOOKS, AT_ONCE_MAX = 5, 20, 100
 """Moves between two looks: so many, or this part of the plan if that is more, but not above that.
 """
-FRESH_MAX_S = 30.0
-"""The next moves wait so long at most for reports that are newer than the last ones."""
 FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
 TIMES_PROMISED = 2
@@ -52,6 +64,8 @@ AFTERWARDS_MS, AFTERWARDS_MAX_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
 """What came of an order is looked at so long after it has ended; by a leader that comes later than
 that, no more.
 """
+AFTERWARDS_LATE_MS = 2 * AFTERWARDS_MS
+"""After so long, also while moves are under way."""
 
 log = get_logger("goals")
 
@@ -78,6 +92,10 @@ class OrderWork:
 
     curve: tuple[Point, ...] = field(init=False, default=())
     """What the first moves of the last batch come to, by the model."""
+    end_look: EndLook | None = field(init=False, default=None)
+    """The last look, if the order would end by it."""
+    plan_again_ms: int = field(init=False, default=0)
+    """Until then, that look's plan counts."""
 
     def take(self, batch: list[Move]) -> None:
         """The batch has ended. Bundles whose moves could not begin (they waited too long, their
@@ -108,6 +126,11 @@ class GoalWork:
     """Order → why it does nothing now."""
     looked_after: set[str] = field(default_factory=set)
     """Orders that were looked at some minutes after they had ended."""
+    steady: SteadyPicture = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is known of the brokers yet."""
+        self.steady = SteadyPicture(self.planning.moves)
 
     def work_of(self, order_id: str) -> OrderWork:
         """Begin to work at an order, or go on."""
@@ -202,21 +225,35 @@ class GoalWork:
         if len(work.failures) >= FAILURES_MAX:
             text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self.end(order, Reason("MovesFail", text))
-        elif self._is_fresh(work):
+        elif self._is_fresh(work) and not self._waits_to_end(order, work):
             await self._order_next(order, work)
+
+    def _waits_to_end(self, order: GoalOrder, work: OrderWork) -> bool:
+        """Whether what the last look waits for has not come; it looks again soon in any case."""
+        look, now_ms = work.end_look, self.planning.moves.term.clock.now_ms()
+        if look is None or now_ms >= work.plan_again_ms:
+            return False
+        until = self.unsteady(order, work.ended_ms) or self.steady.again(look)
+        if until is not None:
+            self.waits[order.id] = waits(look, until)
+        return until is not None
+
+    def unsteady(self, order: GoalOrder | None, since_ms: int | None = None) -> str | None:
+        """What the picture is not steady until, for an order or a new one; None: it is. `since_ms`:
+        see `SteadyPicture.unsteady`.
+        """
+        moves = self.planning.moves
+        others = [each for each in moves.cluster.wishes.goals.values() if each != order]
+        settings = self.planning.load_manager.strategies.value
+        snapshot = self.planning.load_manager.snapshot(settings)
+        return self.steady.unsteady(snapshot, others, since_ms)
 
     def _is_fresh(self, work: OrderWork) -> bool:
         """Whether the brokers of the last moves have reported since."""
         now_ms = self.planning.moves.term.clock.now_ms()
         if (now_ms - work.ended_ms) / 1000 >= FRESH_MAX_S:
             return True
-        view, reports = (
-            self.planning.moves.cluster.view,
-            self.planning.moves.cluster.brokers.reports,
-        )
-        updated_ms = {name: load.updated_at for name, load in view.load_data.items()} or {
-            name: reports[name].last_update for name in work.touched & reports.keys()
-        }
+        updated_ms = reported_ms(self.planning.moves.cluster)
         return all(updated_ms[name] >= work.ended_ms for name in work.touched & updated_ms.keys())
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
@@ -230,9 +267,11 @@ class GoalWork:
             made = await self.planning.plan(order.goal, now, work.left)
             bar = None if made.moves else await self._bar(order.goal, work, made, ever)
         except NotFoundError as error:
-            await self.end(order, Reason("BrokerIsGone", str(error)))
+            await self._without_broker(order, work, str(error))
             return
         looked_at = replace(order, progress=order.progress.at(made.curve[0]))
+        if made.moves or bar is not None:
+            work.end_look = None
         if made.moves:
             await self._queue(looked_at, work, made)
         elif made.reached and (why := await self.planning.not_reported(order.goal)):
@@ -241,8 +280,36 @@ class GoalWork:
             work.waiting.bar, self.waits[order.id] = bar, bar.why
             if looked_at != order:
                 await self.store(looked_at)
+        elif made.ends.code != LIMITS.code and (why := self._not_yet(order, work, made)):
+            self.waits[order.id] = why
+            if looked_at != order:
+                await self.store(looked_at)
         else:
             await self.end(looked_at, self._why_ended(order, work, made, beyond))
+
+    def _not_yet(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> Reason | None:
+        """Why an order does not end yet that would end by this plan: the picture is not steady, or
+        nothing but this look says that the goal is reached.
+        """
+        now_ms, before = self.planning.moves.term.clock.now_ms(), work.end_look
+        text = "it looks reached" if made.reached else f"{made.ends.text}, as it looks"
+        work.plan_again_ms = now_ms + SOON_MS
+        if (until := self.unsteady(order, work.ended_ms)) is not None:
+            work.end_look = EndLook(now_ms, text)
+        elif made.reached and (before is None or before.reported_ms is None):
+            work.end_look = self.steady.reached_by(text)
+            until = self.steady.again(work.end_look)
+        elif made.reached and before is not None:
+            until = self.steady.again(before)
+        return None if until is None or work.end_look is None else waits(work.end_look, until)
+
+    async def _without_broker(self, order: GoalOrder, work: OrderWork, why: str) -> None:
+        """The broker that is to be filled or emptied does not report: it may only start anew."""
+        if (until := self.unsteady(order, work.ended_ms)) is None:
+            await self.end(order, Reason("BrokerIsGone", why))
+        else:
+            look = EndLook(self.planning.moves.term.clock.now_ms(), why)
+            self.waits[order.id] = waits(look, until)
 
     async def _bar(
         self, goal: Goal, work: OrderWork, made: GoalPlan, limits: PlanLimits
@@ -341,7 +408,10 @@ class GoalWork:
         """An order has ended; moves under way are counted when they have, too."""
         now_ms = self.planning.moves.term.clock.now_ms()
         await self.store(replace(order, state="ended", ended_ms=now_ms, ended=why))
-        self.forget(order)
+        if why.code == REACHED.code and order.progress.moved:
+            self.waits.pop(order.id, None)  # it may go on, without what was refused
+        else:
+            self.forget(order)
         progress = order.progress
         log.info(
             "goal ended",
@@ -359,18 +429,46 @@ class GoalWork:
         was one at figures of which some were those of before its last moves.
         """
         now_ms = self.planning.moves.term.clock.now_ms()
-        since_ms = now_ms - (order.ended_ms or now_ms)
-        in_time = AFTERWARDS_MS <= since_ms < AFTERWARDS_MAX_MS
+        ended_ms = order.ended_ms or now_ms
+        in_time = AFTERWARDS_MS <= now_ms - ended_ms < AFTERWARDS_MAX_MS
         moved = order.state == "ended" and order.progress.moved and not order.under_way
-        if not (in_time and moved) or order.afterwards or order.id in self.looked_after:
+        looked = order.afterwards is not None and order.afterwards.at_ms >= ended_ms
+        if not (in_time and moved) or looked or order.id in self.looked_after:
+            return
+        if now_ms - ended_ms < AFTERWARDS_LATE_MS and self.unsteady(order, ended_ms) is not None:
             return
         self.looked_after &= self.planning.moves.cluster.wishes.goals.keys()
         self.looked_after.add(order.id)
         with contextlib.suppress(NotFoundError):  # the broker that was filled is gone
             made = await self.planning.plan(order.goal, replace(NO_LIMITS, moves=0))
-            now = made.curve[0]
-            after = Afterwards(now_ms, round(now.spread, 4), round(now.farthest, 4))
-            await self.store(replace(order, afterwards=after))
+            now, reached = made.curve[0], None if made.ends.code == AWAY.code else made.reached
+            after = Afterwards(now_ms, round(now.spread, 4), round(now.farthest, 4), reached)
+            looked_at = replace(order, afterwards=after)
+            if reached is False and self._may_go_on(order):
+                await self._begin_again(looked_at)
+            else:
+                await self.store(looked_at)
+                self.forget(order)
+
+    def _may_go_on(self, order: GoalOrder) -> bool:
+        """Whether an order that had ended as reached may still make moves: within its limits, and
+        unless another one was approved after it.
+        """
+        limits, now_ms = order.limits, self.planning.moves.term.clock.now_ms()
+        if order.ended is None or order.ended.code != REACHED.code or order.drain or order.empties:
+            return False
+        others = self.planning.moves.cluster.wishes.goals.values()
+        later = any((each.approved_ms or 0) > (order.approved_ms or 0) for each in others)
+        in_time = limits.until_ms is None or now_ms < limits.until_ms
+        more = order.progress.moved < limits.moves and _beyond_promise(order) > 0
+        return in_time and more and not later
+
+    async def _begin_again(self, order: GoalOrder) -> None:
+        self.looked_after.discard(order.id)
+        before = self.works.pop(order.id, OrderWork())
+        self.work_of(order.id).refused = before.refused
+        await self.store(replace(order, state="approved", ended=None, ended_ms=None))
+        log.info("goal goes on: it is not reached any more", goal=order.id)
 
     def forget(self, order: GoalOrder) -> None:
         """Nothing more is done for an order, unless moves are under way."""

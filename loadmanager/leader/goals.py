@@ -88,10 +88,8 @@ class TermGoals:
         self._check_cordons(goal, empties=approve)
         await self.planning.check_names(goal, limits)
         made, later = await self._planned(goal, limits)
-        if made.reached and not made.moves and (why := await self.planning.not_reported(goal)):
-            raise ConflictError(f"{why}; try again in a moment")
-        if not made.moves and made.ends == LIMITS:
-            raise BadInputError("its limits allow no move at all: each that helps would pass one")
+        if not made.moves:
+            await self._check_nothing_to_do(made)
         self._number += 1
         order = GoalOrder(
             id=f"{self.moves.term.epoch}-g{self._number}",
@@ -140,6 +138,17 @@ class TermGoals:
         ):
             return barred[0], barred[1].why
         return made, None
+
+    async def _check_nothing_to_do(self, made: GoalPlan) -> None:
+        """Raise `ConflictError` where it only looks as if the goal were reached, and
+        `BadInputError` where limits leave no move.
+        """
+        if made.ends == LIMITS:
+            raise BadInputError("its limits allow no move at all: each that helps would pass one")
+        if made.reached and (why := await self.planning.not_reported(made.goal)):
+            raise ConflictError(f"{why}; try again in a moment")
+        if made.reached and (until := self.work.unsteady(None)) is not None:
+            raise ConflictError(f"it looks reached; that counts when {until}; try again then")
 
     async def _make_room(self) -> bool:
         """Forget the order that ended first, if there are too many; False if none can go."""
@@ -295,6 +304,7 @@ class TermGoals:
     async def step(self) -> None:
         """Go on with the orders: one after the other, as they were approved."""
         async with self._changes:
+            self.work.steady.look()
             for order in list(self.moves.cluster.wishes.goals.values()):
                 late = order.state == "ended" and bool(order.under_way)
                 if late and (settled := await self.work.settled(order)) is not None:

@@ -35,6 +35,8 @@ class Notices:
     _plan_ms: int | None = None
     """When a plan that waits was told last."""
     _open_goals: set[str] = field(default_factory=set)
+    _ended_goals: set[str] = field(default_factory=set)
+    """Those whose end was told."""
 
     def look(
         self,
@@ -60,11 +62,17 @@ class Notices:
             order = goals.get(order_id)
             if order is not None and order.state == "ended":
                 progress = order.progress
+                self._ended_goals.add(order_id)
                 self.tell(
                     GOAL,
                     f"goal {order_id} has ended: {order.ended}; {progress.arrived} moves made, "
                     f"{order.promise.moves} promised, {progress.failed} failed",
                 )
+        for order_id in sorted(self._ended_goals):
+            if order_id not in goals or goals[order_id].state != "ended":
+                self._ended_goals.discard(order_id)
+                if order_id in goals:
+                    self.tell(GOAL, f"goal {order_id} goes on: it is not reached any more")
         self._open_goals = {
             name for name, order in goals.items() if order.state != "ended" and not order.drain
         }

@@ -75,11 +75,13 @@ class Led:
         *,
         cpu: float = 0,
         at_ms: int = 0,
+        started_ms: int = 0,
         manager: str | None = None,
     ) -> bytes:
         """A broker reports; returns the report's JSON."""
         address = self.fleet.brokers[index].address
         data = self._data(index, stats, cpu, at_ms, manager)
+        data.start_timestamp = started_ms
         value = msgspec.json.encode(data)
         store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports
         if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):

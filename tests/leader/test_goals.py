@@ -25,6 +25,7 @@ from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.leader.draining import Draining
+from loadmanager.leader.goal_ends import FRESH_MAX_S
 from loadmanager.leader.goal_work import AFTERWARDS_MAX_MS, AFTERWARDS_MS, AT_ONCE, LATE_MS
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 
@@ -46,6 +47,7 @@ class Scene:
         self.led = led
         self.goals = led.operations.goals
         self.lost: set[int] = set()
+        self.started_ms: dict[int, int] = {}
 
     def owned(self, index: int) -> list[str]:
         """The bundles of a broker."""
@@ -62,7 +64,8 @@ class Scene:
             each = NamespaceBundleStats() if index == idle else usual
             stats = dict.fromkeys(self.owned(index), each)
             cpu = 2 + 5 * part * len(stats) * (index != idle)
-            await self.led.report(index, stats, cpu=cpu, at_ms=at_ms)
+            started_ms = self.started_ms.get(index, 0)
+            await self.led.report(index, stats, cpu=cpu, at_ms=at_ms, started_ms=started_ms)
 
     async def step(self) -> None:
         """The leader looks, makes the moves of that look, and all report."""
@@ -867,9 +870,181 @@ async def test_a_broker_is_lost_in_the_middle() -> None:
         await scene.led.store.delete("/loadbalance/brokers/b3:8080")
         await scene.led.until(lambda: "b3:8080" not in scene.led.fleet.brokers[0].brokers.reports)
         scene.led.fleet.unreachable.add("b3:8080")
+        for name in lost:
+            await scene.led.fleet.brokers[3].release(name)
+        for _ in range(20):
+            await scene.step()
+        assert waits_until(scene, order.id) == (
+            f"{len(lost)} bundles of brokers that left have an owner"
+        )
+        for name, index in zip(lost, (1, 2) * len(lost), strict=False):
+            await scene.led.fleet.brokers[index].acquire(name)
         ended = await scene.run(order.id)
         assert ended.ended == REACHED
         assert abs(len(scene.owned(1)) - len(scene.owned(2))) <= 3
+
+
+def waits_until(scene: Scene, order_id: str) -> str:
+    """What an order that looks reached waits for."""
+    shown = scene.goals.goal(order_id)
+    assert (shown.state, shown.waits and shown.waits.code) == ("approved", "Unsteady"), shown
+    looks, _, until = (shown.waits.text if shown.waits else "").partition("; it waits until ")
+    assert looks == "it looks reached"
+    return until
+
+
+async def looks_reached(scene: Scene) -> str:
+    """Go on with a goal until it looks reached; returns its id."""
+    order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+    for _ in range(20):
+        await scene.goals.step()
+        waits = scene.goals.goal(order.id).waits
+        if waits is not None and waits.code == "Unsteady":
+            return order.id
+        await scene.led.moves.idle()
+        await asyncio.sleep(1)
+        await scene.report()
+    raise AssertionError(scene.goals.goal(order.id))
+
+
+async def test_one_look_does_not_end_it() -> None:
+    """The next one is at new reports of all brokers, or half a minute later."""
+    async with a_scene() as scene:
+        order_id = await looks_reached(scene)
+        scene.lost.add(3)
+        for _ in range(5):
+            await scene.step()
+        until = waits_until(scene, order_id)
+        assert until == "b3:8080 has reported once more, and it looks so again"
+        scene.lost.clear()
+        await scene.report()
+        await scene.goals.step()
+        assert scene.goals.goal(order_id).ended == REACHED
+
+
+async def test_a_broker_that_has_nothing_new_to_say_is_not_waited_for_for_ever() -> None:
+    """Brokers report what has changed."""
+    async with a_scene() as scene:
+        order_id = await looks_reached(scene)
+        scene.lost.update((0, 1, 2, 3))
+        await asyncio.sleep(FRESH_MAX_S)
+        await scene.goals.step()
+        assert scene.goals.goal(order_id).ended == REACHED
+
+
+@pytest.mark.parametrize("change", ["left", "joined", "started anew"])
+async def test_it_does_not_end_before_brokers_that_come_or_go_have_settled(change: str) -> None:
+    """For as long as a new leader warms up: sensors and clients are on their way."""
+    async with a_scene() as scene:
+        if change == "joined":
+            await scene.led.store.delete("/loadbalance/brokers/b0:8080")
+            scene.lost.add(0)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        await scene.goals.step()
+        await asyncio.sleep(120)
+        await scene.report()
+        order_id = await looks_reached(scene)
+        changed_ms = scene.led.moves.term.clock.now_ms()
+        if change == "left":
+            scene.lost.add(0)
+            await scene.led.store.delete("/loadbalance/brokers/b0:8080")
+        elif change == "joined":
+            scene.lost.clear()
+        else:
+            scene.started_ms[0] = changed_ms
+        await scene.report()
+        for _ in range(100):
+            await scene.step()
+        until = waits_until(scene, order_id)
+        assert until.endswith(f", if the brokers stay the same: b0:8080 has {change}")
+        await asyncio.sleep(20)
+        await scene.report()
+        await scene.run(order_id)
+        assert scene.goals.goal(order_id).ended == REACHED
+
+
+async def test_it_does_not_end_while_moves_are_under_way() -> None:
+    """Whoever ordered them."""
+    async with a_scene() as scene:
+        order_id = await looks_reached(scene)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=0))
+        other = Unload("another/one/0x00000000_0xffffffff", "b2:8080", "b3:8080", "Drained")
+        scene.led.moves.decide([other], Author.DRAIN)
+        for _ in range(10):
+            await scene.goals.step()
+            await asyncio.sleep(1)
+            await scene.report()
+        until = waits_until(scene, order_id)
+        assert until == "1 moves that wait or are under way have ended"
+        scene.led.moves.cancel(None)
+        assert (await scene.run(order_id)).ended == REACHED
+
+
+async def uneven_afterwards(scene: Scene) -> None:
+    """Others undo what a goal has reached; its end is some minutes ago."""
+    others = [
+        Unload(bundle, f"b{index}:8080", "b2:8080", "Drained")
+        for index in (1, 3)
+        for bundle in scene.owned(index)[:3]
+    ]
+    scene.led.moves.decide(others, Author.DRAIN)
+    await scene.led.moves.idle()
+    await asyncio.sleep(AFTERWARDS_MS / 1000)
+    await scene.report()
+    await scene.step()
+
+
+async def test_a_goal_that_is_not_reached_any_more_goes_on() -> None:
+    """It said so too early, or more has changed since: its time and its limits allow more."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        first = await scene.run(order.id)
+        await uneven_afterwards(scene)
+        again = scene.led.wishes.goals[order.id]
+        assert (again.state, again.ended, again.ended_ms) == ("approved", None, None)
+        assert again.afterwards is not None
+        assert again.afterwards.reached is False
+        second = await scene.run(order.id)
+        assert second.ended == REACHED
+        assert second.progress.arrived > first.progress.arrived
+        await asyncio.sleep(AFTERWARDS_MS / 1000)
+        await scene.report()
+        await scene.step()
+        last = scene.led.wishes.goals[order.id]
+        assert last.afterwards is not None
+        assert (last.state, last.afterwards.reached) == ("ended", True)
+
+
+async def test_a_goal_that_may_not_go_on_says_that_it_is_not_reached_any_more() -> None:
+    """Its limits are used up, or another goal was approved after it."""
+    for limits, other in ((PlanLimits(moves=10), False), (PlanLimits(), True)):
+        async with a_scene() as scene:
+            order = await scene.goals.propose(Even(7), limits, approve=True)
+            assert order.promise.reached
+            ended = await scene.run(order.id)
+            if other:
+                await asyncio.sleep(1)
+                later = PlanLimits(from_ms=scene.led.moves.term.clock.now_ms() + 3_600_000)
+                await scene.goals.propose(Emptied("b3:8080"), later, approve=True)
+            else:
+                progress = msgspec.structs.replace(ended.progress, moved=10)
+                used_up = msgspec.structs.replace(ended, progress=progress)
+                await scene.led.wishes.set_goal(order.id, used_up, ())
+            await uneven_afterwards(scene)
+            shown = scene.goals.goal(order.id)
+            assert (shown.state, shown.ended) == ("ended", REACHED)
+            assert shown.afterwards is not None
+            assert shown.afterwards.reached is False
+
+
+async def test_it_is_not_reached_already_while_bundles_have_no_owner() -> None:
+    """Their broker is lost; who asks is told when that counts."""
+    async with a_scene() as scene:
+        scene.lost.add(1)
+        await scene.led.store.delete("/loadbalance/brokers/b1:8080")
+        await scene.led.until(lambda: "b1:8080" not in scene.led.view.reports)
+        with pytest.raises(ConflictError, match=f"{COUNT} bundles of brokers that left have an ow"):
+            await scene.goals.propose(Even(7), PlanLimits())
 
 
 async def test_moves_that_fail_end_it() -> None:

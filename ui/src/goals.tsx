@@ -25,16 +25,20 @@ const points = (usage: number | null | undefined): string =>
   typeof usage === "number" ? `${(100 * usage).toFixed(1)} points` : "–";
 
 // The last look at a goal has some figures of before its last moves.
-const settled = (after: GoalShown["afterwards"]): string =>
-  after ? `, ${points(after.farthest)} at ${moment(after.atMs)}` : "";
+function settled({ afterwards: after, state }: GoalShown): string {
+  if (!after) return "";
+  const not = after.reached === false ? `, not reached${state === "ended" ? "" : ", so it goes on"}` : "";
+  return `, ${points(after.farthest)} at ${moment(after.atMs)}${not}`;
+}
 
-function progress({ state, promise, progress: done, waits, ended, afterwards }: GoalShown): string {
+function progress(goal: GoalShown): string {
+  const { state, promise, progress: done, waits, ended } = goal;
   const last = promise.curve.at(-1);
   const before = promise.curve[0];
   const planned = `${plural(last?.moves ?? 0, "move")}, ${points(before?.farthest)} → ${points(last?.farthest)}`;
   const { later } = promise;
   if (state === "proposed") return `proposed: ${planned}${later ? `; ${later.code}: ${later.text}` : ""}`;
-  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)${settled(afterwards)}`;
+  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)${settled(goal)}`;
   const why = ended ?? waits;
   return why ? `${so}; ${why.code}${why.text ? `: ${why.text}` : ""}` : so;
 }

@@ -225,11 +225,22 @@ def goals_list(admin: AdminClient, at: int | None) -> Output:
             order.promise.moves,
             _points(order.progress.farthest),
             _points(order.promise.curve[-1].farthest),
-            str(order.ended or order.waits or ""),
+            _why(order),
         )
         for order in answer.goals
     ]
     return listed(raw, headers, rows, "no goal was proposed yet")
+
+
+def _why(order: GoalShown) -> str:
+    """Why it has ended or waits, with what the look some minutes after its end said."""
+    why, after = str(order.ended or order.waits or ""), order.afterwards
+    if after is None or after.reached is not False:
+        return why
+    points = f"{_points(after.farthest)} at {clock(after.at_ms)}"
+    if order.ended_ms is None:
+        return joined(f"goes on: it had ended as reached, but {points}", why)
+    return f"{why}, but {points}" if after.at_ms >= order.ended_ms else why
 
 
 def _goals_at(admin: AdminClient, at_ms: int) -> Output:
@@ -294,10 +305,12 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
 
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
-    lines = [joined(order.state, str(order.ended or order.waits or "")), _pause(order)]
+    lines = [joined(order.state, _why(order)), _pause(order)]
     lines.append(order.replay.text)
     if order.state == "proposed":
         lines += _later(order)
+    if limits.from_ms:
+        lines.append(f"no move before {clock(limits.from_ms)}")
     if limits.until_ms is not None:
         lines.append(f"to be done by {clock(limits.until_ms)}")
     if limits.windows:

@@ -130,6 +130,10 @@ class Afterwards(msgspec.Struct, frozen=True, rename="camel"):
     at_ms: int
     spread: float
     farthest: float
+    reached: bool | None = None
+    """Whether the goal was reached then; None: that was not known. One that was not, goes on within
+    its limits, if no other goal was approved after it: then its state is `approved`.
+    """
 
 
 class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

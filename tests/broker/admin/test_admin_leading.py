@@ -275,7 +275,7 @@ async def test_a_sealed_plan_is_carried_out_exactly() -> None:
 
 async def test_a_goal_is_proposed_approved_and_reached() -> None:
     """Over HTTP: nothing moves before the approval; afterwards the order says what has come."""
-    async with hot_broker() as served:
+    async with hot_broker({"loadManagerMovesWarmUpInSeconds": "0"}) as served:
         await uses(served, 50)
         wanted = {"goal": {"kind": "emptied", "broker": served.broker_id(1)}, "note": "why"}
         order = (await served.ask("POST", f"{V1}/goals", wanted)).body
