@@ -24,12 +24,13 @@ from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.text import moment
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.goal_work import GoalWork
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.windows import Window, any_open
+from loadmanager.leader.windows import Window, any_open, next_open_ms
 
 ORDERS_MAX = 50
 """Orders that are kept; those that ended first give way."""
@@ -81,8 +82,10 @@ class TermGoals:
         if len(note) > NOTE_MAX:
             raise BadInputError(f"a note has at most {NOTE_MAX} characters")
         now_ms = self.moves.term.clock.now_ms()
-        if limits.until_ms is not None and limits.until_ms <= now_ms:
-            raise BadInputError("the time by which it is to be done is over")
+        if limits.until_ms is not None:
+            if limits.until_ms <= now_ms:
+                raise BadInputError("the time by which it is to be done is over")
+            _check_windows(limits, max(limits.from_ms, now_ms), limits.until_ms)
         if (why := self.hold()) is not None:
             raise ConflictError(f"nothing can be planned yet: {why}")
         self._check_cordons(goal, empties=approve)
@@ -231,6 +234,7 @@ class TermGoals:
             raise ConflictError(f"goal {order.id} would have to be done before it begins")
         limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
         goals.check(order.goal, limits)
+        _check_windows(limits, max(begins_ms, now_ms), until_ms)
         self._check_cordons(order.goal, empties=True)
         return replace(order, state="approved", approved_ms=now_ms, limits=limits)
 
@@ -367,3 +371,15 @@ class TermGoals:
 
     async def _store(self, order: GoalOrder) -> None:
         await self.moves.cluster.wishes.set_goal(order.id, order, self.checks)
+
+
+def _check_windows(limits: PlanLimits, begins_ms: int, until_ms: int) -> None:
+    """Raise `BadInputError` if no move could be made from a time on by another."""
+    opens_ms = next_open_ms(limits.windows, begins_ms)
+    if opens_ms >= until_ms:
+        raise BadInputError(
+            f"none of its windows ({', '.join(limits.windows)}) is open between "
+            f"{moment(begins_ms)} and {moment(until_ms)}; the next one opens at "
+            f"{moment(opens_ms)}: say a later --by (without it, a goal ends a day after it may "
+            "begin), or another --window"
+        )

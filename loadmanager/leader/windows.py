@@ -17,6 +17,8 @@ from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.text import printable
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+DAYS_AHEAD = 9
+"""A window of one day of the week opens within so many, whatever the zone."""
 SHORT = 3
 """Letters that a day has at least."""
 EXPECTED = (
@@ -62,8 +64,22 @@ class Window:
         days = (today + timedelta(days=more) for more in (-1, 0, 1))
         return any(self._is_open_of(day, now) for day in days if day.weekday() in self.days)
 
+    def next_open_ms(self, from_ms: int) -> int:
+        """The first time from this one on (ms since the epoch) that is in it."""
+        now = datetime.fromtimestamp(from_ms / 1000, UTC)
+        today = now.astimezone(self.zone).date()
+        days = (today + timedelta(days=more) for more in range(-1, DAYS_AHEAD))
+        hours = [self._hours_of(day) for day in days if day.weekday() in self.days]
+        opens = min(max(opens, now) for opens, closes in hours if closes > now)
+        return from_ms if opens == now else round(opens.timestamp() * 1000)
+
     def _is_open_of(self, day: date, now: datetime) -> bool:
         """Whether a time is in the hours that begin on a day."""
+        opens, closes = self._hours_of(day)
+        return opens <= now < closes
+
+    def _hours_of(self, day: date) -> tuple[datetime, datetime]:
+        """When the hours that begin on a day open and close."""
         begins = datetime.combine(day, self.begins)
         ends = datetime.combine(day, self.ends)
         if ends <= begins:
@@ -71,12 +87,22 @@ class Window:
         opens, closes = _first(begins, self.zone), _first(ends, self.zone)
         if closes == opens:  # all of it is left out
             closes = opens + (ends - begins)
-        return opens <= now < closes
+        return opens, closes
 
 
 def any_open(windows: tuple[str, ...], now_ms: int) -> bool:
     """Whether moves may be made now. Raises `BadInputError`."""
     return not windows or any(Window.parse(text).is_open(now_ms) for text in windows)
+
+
+def next_open_ms(windows: tuple[str, ...], from_ms: int) -> int:
+    """The first time from this one on (ms since the epoch) at which moves may be made. Raises
+    `BadInputError`, also for the last days of the year 9999.
+    """
+    try:
+        return min((Window.parse(each).next_open_ms(from_ms) for each in windows), default=from_ms)
+    except OverflowError:
+        raise BadInputError("windows do not reach that far ahead") from None
 
 
 def _first(shown: datetime, zone: tzinfo) -> datetime:

@@ -580,6 +580,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
         assert f"stay: {names[0]}" in out
+        assert "no move before 20" in out
         assert "the pause of a client counts as 1 s: assumed" in out
         status, out, _ = await shell.run("goals", "stop", goal["id"])
         assert (status, f"goal {goal['id']} is stopped; 0 moves made" in out) == (0, True)

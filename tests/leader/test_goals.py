@@ -599,6 +599,29 @@ async def test_hours_begins_and_ends_are_kept() -> None:
         assert len(scene.owned(1)) == COUNT
 
 
+async def test_windows_that_never_open_in_its_time_are_refused() -> None:
+    """When it is proposed and when it is approved, with the next one and what to change."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        minute = now_ms // 60_000
+        windows = (f"{clock(minute + 120)}-{clock(minute + 150)}",)
+        text = f"the next one opens at {moment((minute + 120) * 60_000)}: say a later --by"
+        limits = PlanLimits(windows=windows, until_ms=now_ms + 3_600_000)
+        with pytest.raises(BadInputError, match=text):
+            await scene.goals.propose(Even(7), limits)
+        assert not scene.led.wishes.goals
+        begins_ms = (minute + 150) * 60_000
+        limits = PlanLimits(windows=windows, from_ms=begins_ms, until_ms=begins_ms + 3_600_000)
+        with pytest.raises(BadInputError, match="the next one opens at"):
+            await scene.goals.propose(Even(7), limits, approve=True)
+        limits = PlanLimits(windows=windows, until_ms=now_ms + 4 * 3_600_000)
+        order = await scene.goals.propose(Even(7), limits)
+        with pytest.raises(BadInputError, match="the next one opens at"):
+            await scene.goals.approve(order.id, begins_ms)
+        assert scene.goals.goal(order.id).state == "proposed"
+        await scene.goals.approve(order.id)
+
+
 async def test_an_order_without_an_end_ends_after_a_day() -> None:
     """Counted from when it may begin."""
     async with a_scene() as scene:

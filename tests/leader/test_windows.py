@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from loadmanager.engine.plans.goals import TIME_MAX_MS
 from loadmanager.kit.errors import BadInputError
-from loadmanager.leader.windows import Window, any_open
+from loadmanager.leader.windows import Window, any_open, next_open_ms
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,32 @@ def test_windows_open_and_close(window: str, moment: str, *, is_open: bool) -> N
     now_ms = round(datetime.fromisoformat(moment).timestamp() * 1000)
     assert Window.parse(window).is_open(now_ms) is is_open
     assert any_open((window,), now_ms) is is_open
+
+
+@pytest.mark.parametrize(
+    ("windows", "moment", "opens"),
+    [
+        ((), "2026-11-29T16:00:01+00:00", "2026-11-29T16:00:01+00:00"),
+        (("Wed 22:00-23:00",), "2026-11-29T16:00+00:00", "2026-12-02T22:00+00:00"),
+        (("Wed 22:00-23:00", "Tue 08:00-09:00"), "2026-11-29T16:00+00:00", "2026-12-01T08:00Z"),
+        (("Sun 15:00-17:00",), "2026-11-29T16:00:01+00:00", "2026-11-29T16:00:01+00:00"),
+        (("Sun 15:00-16:00",), "2026-11-29T16:00+00:00", "2026-12-06T15:00+00:00"),
+        (("Sat 22:00-06:00",), "2026-11-29T05:59+00:00", "2026-11-29T05:59+00:00"),
+        (("Mon 00:30-01:00 Pacific/Auckland",), "2026-11-29T16:00Z", "2026-12-06T11:30Z"),
+    ],
+)
+def test_when_the_next_window_opens(windows: tuple[str, ...], moment: str, opens: str) -> None:
+    """At once, if one is open."""
+    from_ms, opens_ms = (
+        round(datetime.fromisoformat(each).timestamp() * 1000) for each in (moment, opens)
+    )
+    assert next_open_ms(windows, from_ms) == opens_ms
+
+
+def test_no_window_opens_after_the_last_day() -> None:
+    """Time ends with the year 9999."""
+    with pytest.raises(BadInputError, match="that far"):
+        next_open_ms(("Wed 22:00-23:00",), TIME_MAX_MS)
 
 
 def hours_of(window: str, day: str) -> list[str]:
