@@ -116,9 +116,16 @@ class GoalPlanning:
             return snapshot.having(recently_unloaded_ms={})
         return snapshot
 
-    def within(self, limits: PlanLimits, progress: Progress) -> PlanLimits:
-        """What is left of the limits; seconds of pause become clients, by the mean pause here."""
-        pause_s = self.moves.pauses.expected().seconds
+    def within(
+        self, limits: PlanLimits, progress: Progress, promised_s: float | None = None
+    ) -> PlanLimits:
+        """What is left of the limits. Seconds of pause become clients by what the moves of the
+        order cost so far; before its first one, by the pause that was promised or the one that is
+        expected now, whichever is longer.
+        """
+        pause_s = progress.pause_s
+        if pause_s is None:
+            pause_s = max(promised_s or 0.0, self.moves.pauses.expected().seconds)
         clients = [
             each
             for each in (

@@ -53,7 +53,8 @@ FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
 TIMES_PROMISED = 2
 """An order without a limit of moves makes so many times those that were promised, and `AT_ONCE` at
-least: figures that are never still would keep it moving for ever.
+least: figures that are never still would keep it moving for ever. One whose plan another limit cut
+short makes so many times those that fitted: nobody has seen more.
 """
 LATE_MS = 10_000
 """A bundle that a dead leader had ordered to move, and that is still at its broker after this time,
@@ -257,7 +258,7 @@ class GoalWork:
         return all(updated_ms[name] >= work.ended_ms for name in work.touched & updated_ms.keys())
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
-        left = self.planning.within(order.limits, order.progress)
+        left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
         beyond = _beyond_promise(order)
         some = min(max(AT_ONCE, math.ceil(order.promise.moves / LOOKS)), AT_ONCE_MAX, beyond)
         stay = (*order.limits.stay, *work.refused)
@@ -327,10 +328,12 @@ class GoalWork:
 
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
         if made.ends == LIMITS and beyond <= 0:
-            text = (
-                f"{order.promise.moves} moves were promised, and the goal is not reached after "
-                f"{order.progress.moved}: the load changes, or is known no better; propose it again"
-            )
+            promised, moved = order.promise.moves, order.progress.moved
+            text = f"{promised} moves were promised, and the goal is not reached after {moved}: "
+            if _cut_short(order):
+                text += "its limits leave more than was expected; propose it again"
+            else:
+                text += "the load changes, or is known no better; propose it again"
             return Reason("BeyondPromise", text)
         refused = next(iter(work.refused.values()), None)
         if refused is None or made.reached:
@@ -479,10 +482,18 @@ class GoalWork:
 
 def _beyond_promise(order: GoalOrder) -> int:
     """How many moves an order may still make: more than that, nobody has approved."""
-    said = order.limits.moves < MOVES_MAX or order.promise.ends.code == LIMITS.code
-    if said or isinstance(order.goal, Emptied):
-        return MOVES_MAX  # the limits hold; and of an emptied broker, each bundle leaves once
-    return max(AT_ONCE, TIMES_PROMISED * order.promise.moves) - order.progress.moved
+    promised, moved = order.promise.moves, order.progress.moved
+    if _cut_short(order):
+        return TIMES_PROMISED * promised - moved
+    if order.limits.moves < MOVES_MAX or isinstance(order.goal, Emptied):
+        return MOVES_MAX  # that was said; and of an emptied broker, each bundle leaves once
+    return max(AT_ONCE, TIMES_PROMISED * promised) - moved
+
+
+def _cut_short(order: GoalOrder) -> bool:
+    """Whether another limit than that of its moves ended the plan that was promised."""
+    promise = order.promise
+    return promise.ends.code == LIMITS.code and promise.moves < order.limits.moves
 
 
 def _counted(order: GoalOrder, batch: Sequence[Move]) -> tuple[Progress, int]:

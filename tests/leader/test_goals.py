@@ -16,8 +16,17 @@ from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Cordon, Pause
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.moves.settings import MoveSettings
-from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
-from loadmanager.engine.plans.order import GoalOrder
+from loadmanager.engine.plans.goals import (
+    MOVES_MAX,
+    Apart,
+    Emptied,
+    Even,
+    Filled,
+    Goal,
+    PlanLimits,
+    Spare,
+)
+from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -26,7 +35,13 @@ from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_ends import FRESH_MAX_S
-from loadmanager.leader.goal_work import AFTERWARDS_MAX_MS, AFTERWARDS_MS, AT_ONCE, LATE_MS
+from loadmanager.leader.goal_work import (
+    AFTERWARDS_MAX_MS,
+    AFTERWARDS_MS,
+    AT_ONCE,
+    LATE_MS,
+    TIMES_PROMISED,
+)
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 
 COUNT = 16
@@ -196,8 +211,39 @@ async def test_no_limit_is_passed(limits: PlanLimits) -> None:
             assert order.ended.code == "Limits"
             assert len(scene.led.ended) == 3
         else:  # no move was measured to cost anybody anything, so that more fit
-            assert order.ended.code == "Reached"
+            assert order.ended.code == "BeyondPromise"
+            assert len(scene.led.ended) == TIMES_PROMISED * 3
             assert order.progress.client_seconds <= limits.client_seconds
+
+
+@pytest.mark.parametrize("goal", [Even(7), Emptied("b1:8080"), Filled("b2:8080")], ids=str)
+@pytest.mark.parametrize("moves", [12, MOVES_MAX])
+async def test_what_fitted_into_its_limits_bounds_what_is_made(goal: Goal, moves: int) -> None:
+    """Moves that cost less than was expected are no reason for more than twice those on the curve
+    that somebody approved.
+    """
+    async with a_scene() as scene:
+        limits = PlanLimits(client_seconds=EACH_CLIENTS, moves=moves)
+        shown = await scene.goals.propose(goal, limits, approve=True)
+        assert (shown.promise.ends.code, shown.promise.moves) == ("Limits", 1)
+        order = await scene.run(shown.id)
+        assert order.ended is not None
+        assert order.ended.code == "BeyondPromise"
+        assert order.ended.text.startswith("1 moves were promised, and the goal is not reached af")
+        assert order.progress.arrived == len(scene.led.ended) == TIMES_PROMISED
+
+
+async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
+    """Others of the last hour say less; before its first move, the longer one of what was promised
+    and what is expected counts.
+    """
+    async with a_scene() as scene:
+        within, limits = scene.goals.planning.within, PlanLimits(client_seconds=10)
+        assert within(limits, Progress()).clients == 10
+        assert within(limits, Progress(), 2.5).clients == 4
+        assert within(limits, Progress(), 0.5).clients == 10
+        moved = Progress(moved=1, clients=2, client_seconds=4)
+        assert within(limits, moved, 2.5).clients == 3
 
 
 @pytest.mark.parametrize("stay", [BUNDLES[0], str(NS), NS.tenant])

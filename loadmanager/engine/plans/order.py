@@ -75,6 +75,12 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     def moves(self) -> int:
         return self.curve[-1].moves
 
+    @property
+    def pause_s(self) -> float | None:
+        """The pause of a client by which it was made; None: no client was to wait."""
+        last = self.curve[-1]
+        return last.client_seconds / last.clients if last.clients else None
+
 
 class OrderedMove(msgspec.Struct, frozen=True, rename="camel"):
     """A move that was ordered, and what it is expected to cost."""
@@ -108,6 +114,11 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     """The brokers' usage when it was looked at last; by the model, with what has arrived since. See
     `CurvePoint`.
     """
+
+    @property
+    def pause_s(self) -> float | None:
+        """What a client of its bundles waited, on the mean; None: none has moved."""
+        return self.client_seconds / self.clients if self.clients else None
 
     def at(self, point: Point) -> Progress:
         """With the usage of a plan's point."""
