@@ -4,11 +4,12 @@ priced, goals are planned and their limits are counted.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.moves.move import Move, MoveState, Outcome
 from loadmanager.engine.moves.queue import MoveQueue
 from loadmanager.leader.documents.goals import PauseSource
 
@@ -16,8 +17,10 @@ PAUSE_S = 1.0
 """The pause of a client that is assumed where none was measured: with this, no limit is passed."""
 CANARY = "Canary"
 """The reason of moves that are made to measure the pause of a client."""
-CANARY_LAST = 5
-"""So many of a canary's last pauses count."""
+MOVES_LAST, CANARY_LAST = 20, 5
+"""So many of the last pauses count, of moves and of a canary: a figure that one crash does not
+spoil, and that follows what is true now.
+"""
 DIGITS = 3
 
 
@@ -53,19 +56,21 @@ class ClientPauses:
     """The last pauses that a canary measured, where the clients' own cannot be seen."""
 
     def expected(self) -> ExpectedPause:
-        """The mean pause of the last moves; where none of theirs was measured, the median of the
+        """The median pause of the last moves; where none of theirs was measured, that of the
         canary's last ones, else `PAUSE_S`.
         """
-        waits_ms = [
+        measured_ms = (
             wait_ms
-            for move in self.queue.ended
+            for move in self.queue.ended  # the newest first
             if move.reason != CANARY
+            and move.state is MoveState.DONE
             and (wait_ms := waited_ms(move)) is not None
             and move.outcome is not None
             and move.outcome.clients_closed != 0  # nobody waited
-        ]
+        )
+        waits_ms = list(itertools.islice(measured_ms, MOVES_LAST))
         if waits_ms:
-            return ExpectedPause(statistics.fmean(waits_ms) / 1000, "moves")
+            return ExpectedPause(statistics.median(waits_ms) / 1000, "moves")
         canary = self.canary()[-CANARY_LAST:]
         if canary:
             middle = statistics.median(each.seconds for each in canary)
@@ -75,9 +80,12 @@ class ClientPauses:
 
 def waited_ms(move: Move) -> float | None:
     """How long a client of a move waited, on the mean: until it was back, where that was seen, else
-    until the bundle had an owner; None: not measured.
+    until the bundle had an owner; None: not measured. Clients that waited for a broker that died do
+    not count: another broker served them in the end, or the source gave no answer.
     """
     outcome: Outcome | None = move.outcome
     if outcome is None or outcome.pause_ms is None:
+        return None
+    if outcome.clients_back_at is not None or outcome.unanswered_since is not None:
         return None
     return outcome.clients_waited_mean_ms or outcome.pause_ms

@@ -345,7 +345,7 @@ def _pause(order: GoalShown) -> str:
         case "canary":
             why = f"the canary measured that, last {clock(order.pause_at or 0)}"
         case "moves":
-            why = "the mean of the last moves"
+            why = "the median of the last moves"
         case "assumed":  # pragma: no branch
             why = "assumed, because none was measured yet"
     return f"the pause of a client counts as {order.pause_seconds:g} s: {why}"

@@ -86,7 +86,7 @@ class ClusterSnapshot:
     leaving: Mapping[str, str] = field(default_factory=dict)
     """Bundle → the broker that it leaves: moves that wait or are under way."""
     pause_s: float | None = None
-    """How long a client waits for a move here, on the mean, as measured; None: it was not."""
+    """How long a client usually waits for a move here, as measured; None: it was not."""
 
     _whole: ClusterSnapshot | None = field(default=None, compare=False, repr=False)
     """The snapshot that this one leaves brokers out of."""

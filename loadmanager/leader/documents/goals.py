@@ -55,8 +55,8 @@ class GoalShown(Shape):
     pause_seconds: float
     """The pause of a client that counts for each move of now."""
     pause_source: PauseSource
-    """Whether that is the mean of the last moves here, the median of what a canary measured last
-    (beside a Pulsar), or assumed.
+    """Whether that is the median of the last moves here, of what a canary measured last (beside a
+    Pulsar), or assumed.
     """
     pause_at: int | None
     """When the canary measured last, if it is the source."""
