@@ -245,6 +245,9 @@ class TermGoals:
             cordon = Cordon(self._now_ms(), note=f"emptied by goal {approved.id}")
             await wishes.cordon(broker, cordon, self.checks)
         await self._store(approved)
+        why = self._not_now(approved) or self._why_not()
+        if why is not None:  # who approves it is told
+            self.work.waits[approved.id] = why
 
     async def stop(self, order_id: str) -> GoalShown:
         """End an order: its moves that wait are cancelled. A broker that was to be emptied stays
@@ -296,6 +299,10 @@ class TermGoals:
             if order.id in self.work.works and order.id not in self.work.waits:
                 return Reason("GoalAtWork", f"goal {order.id} is carried out")
         return None
+
+    def on_hold(self) -> bool:
+        """Whether an approved order waits because the daemon may move nothing."""
+        return any(each.code == "OnHold" for each in self.work.waits.values())
 
     def _approved(self) -> Sequence[GoalOrder]:
         orders = [

@@ -19,6 +19,8 @@ from loadmanager.kit.text import printable
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 DAYS_AHEAD = 9
 """A window of one day of the week opens within so many, whatever the zone."""
+MIDNIGHT = "24:00"
+"""What some write for the end of a day."""
 SHORT = 3
 """Letters that a day has at least."""
 EXPECTED = (
@@ -51,6 +53,8 @@ class Window:
         if form is None:
             raise _odd(text)
         days, begins, ends, zone = form.groups()
+        if MIDNIGHT in (begins, ends):
+            raise _odd(text, "00:00 ends a day, and 00:00-00:00 is a whole one")
         try:
             hours = time.fromisoformat(begins), time.fromisoformat(ends)
             return cls(_days(days or "mon-sun"), *hours, _zone(zone or "UTC"))

@@ -162,6 +162,8 @@ class FleetWork:
         """Tell people what has changed."""
         plan_id, plan = self.advice.plan_id, self.advice.plan
         waits = plan_id is not None and self.operations.plans.is_ready(plan_id)
+        # an approved goal goes first: nobody has to approve anything meanwhile
+        waits = waits and not self.operations.goals.on_hold()
         notices.look(
             None if self.settings.value.mode == OBSERVE else self.hold.shown_reason(),
             len(plan.unloads) if waits and plan else 0,

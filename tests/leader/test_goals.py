@@ -1168,6 +1168,7 @@ async def test_what_is_there_already_needs_no_order() -> None:
         (Apart(("one",)), PlanLimits(), BadInputError, "name two"),
         (Spare(), PlanLimits(windows=("never",)), BadInputError, "such as"),
         (Spare(), PlanLimits(until_ms=1), BadInputError, "is over"),
+        (Spare(), PlanLimits(clients=1e30), BadInputError, "0 or more, and less than 1e\\+18"),
     ],
 )
 async def test_what_cannot_be_planned_is_refused(

@@ -37,6 +37,13 @@ def test_windows_open_and_close(window: str, moment: str, *, is_open: bool) -> N
     assert any_open((window,), now_ms) is is_open
 
 
+@pytest.mark.parametrize("window", ["Sat,Sun 00:00-24:00", "24:00-06:00 Europe/Berlin"])
+def test_a_day_ends_at_midnight(window: str) -> None:
+    """Who writes 24:00 is told what means that."""
+    with pytest.raises(BadInputError, match="00:00 ends a day, and 00:00-00:00 is a whole one"):
+        Window.parse(window)
+
+
 @pytest.mark.parametrize(
     ("windows", "moment", "opens"),
     [

@@ -66,6 +66,11 @@ async def test_with_tokens(tmp_path: Path) -> None:
         order: dict[str, Any] = {"json": {"seconds": 9}}
         for bearer in ("", "nonsense", token(ADMIN, lives_s=-5), token(ADMIN) + "x"):
             assert (await asked(session, "GET", url + FLEET, bearer))[0] == 401
+        for method, path, body in (("GET", FLEET, {}), ("PUT", PAUSE, order)):
+            status, text = await asked(session, method, url + path, **body)
+            assert status == 401
+            assert "a token is missing: send one as `Authorization: Bearer TOKEN`" in text
+            assert "LOADMANAGER_TOKEN" in text
             assert (await asked(session, "PUT", url + PAUSE, bearer, **order))[0] == 401
         assert (await asked(session, "GET", url + FLEET, token("reader")))[0] == 200
         status, text = await asked(session, "PUT", url + PAUSE, token("reader"), **order)

@@ -20,6 +20,7 @@ from loadmanager.lab.lines import decode_line
 from loadmanager.leader.goal_work import AT_ONCE
 from loadmanager.leader.ports.operating import DriftError
 from loadmanager.steer import settings_file as fleet
+from loadmanager.steer.notices import Notices
 from loadmanager.steer.snapshot_line import snapshot_line
 
 APPROVE = {"mode": "approve", "loadManagerMovesPerMinuteMax": "-1"}
@@ -175,6 +176,28 @@ async def test_a_goal_is_reached_beside_pulsar(tmp_path: Path, *, extensible: bo
             assert ended.ended is not None
             assert (ended.ended.code, ended.progress.ordered) == ("Limits", 7)
             assert len(pulsar.moved) == 7
+
+
+async def test_a_goal_that_is_approved_while_a_hold_is_in_force_says_so(tmp_path: Path) -> None:
+    """It is carried out later, and nobody is asked to approve another plan meanwhile."""
+    async with watching(tmp_path, settings=APPROVE) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.cycle()
+        goals, notices = daemon.work.operations.goals, list[str]()
+        shown = await goals.propose(Emptied(daemon.pulsar.brokers[0]), PlanLimits())
+        breaker, acting = daemon.work.hold.breaker, daemon.work.acting
+        now_ms = daemon.work.moves.term.clock.now_ms()
+        assert breaker.open("b9 disappeared", now_ms, acting.rules())
+        approved = await goals.approve(shown.id)
+        assert approved.waits is not None
+        assert approved.waits.code == "OnHold"
+        assert "b9 disappeared" in approved.waits.text
+        daemon.work.notices = Notices(lambda kind, text: notices.append(f"{kind} {text}"))
+        await goals.step()
+        await daemon.work.shed()
+        await daemon.work.read()
+        assert [text for text in notices if text.startswith("plan ")] == []
+        assert daemon.pulsar.moved == []
 
 
 async def test_a_goal_is_refused_where_nothing_may_move(tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
     order, raw = admin.ask("POST", GOALS, body, GoalShown)
     parts: list[Any] = [
         _headline(order),
+        *_waits(order),
         *_later(order),
         _curve(order.promise.curve),
         _pause(order),
@@ -369,9 +370,20 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     order, raw = admin.ask("POST", path, {"fromMs": at or 0}, GoalShown)
     begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
     late = begins > (order.approved_ms or 0)
-    when = f"from {clock(begins)} on" if late else "from now on"
+    waits = _waits(order)
+    when = "when nothing holds it any more" if waits else "from now on"
+    when = f"from {clock(begins)} on" if late else when
     hours = f", in {'; '.join(order.limits.windows)}" if order.limits.windows else ""
-    return Output(raw, f"goal {order.id} is approved and carried out {when}, by {by}{hours}")
+    text = f"goal {order.id} is approved and carried out {when}, by {by}{hours}"
+    return Output(raw, (text, *waits))
+
+
+def _waits(order: GoalShown) -> list[str]:
+    """What a goal that was just approved waits for, beside its own times."""
+    waits = order.waits if order.state == "approved" else None
+    if waits is None or waits.code in ("NotYet", "OutsideWindows"):
+        return []
+    return [f"it waits now: {waits}"]
 
 
 @group.command("stop")

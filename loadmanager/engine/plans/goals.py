@@ -109,7 +109,10 @@ def check(goal: Goal, limits: PlanLimits) -> None:
     _check_names(limits.stay)
     _require(1 <= limits.moves <= MOVES_MAX, f"1 to {MOVES_MAX} moves are allowed")
     for limit in (limits.traffic, limits.clients, limits.client_seconds):
-        _require(limit is None or 0 <= limit < NUMBER_MAX, "a limit is 0 or more")
+        _require(
+            limit is None or 0 <= limit < NUMBER_MAX,
+            f"a limit is 0 or more, and less than {NUMBER_MAX:g}",
+        )
     for time_ms in (limits.from_ms, limits.until_ms):
         fits = time_ms is None or 0 <= time_ms <= TIME_MAX_MS
         _require(fits, "times are milliseconds since 1970, up to the year 9999")

@@ -25,6 +25,10 @@ from loadmanager.leader.http.page import PAGE
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 READS = frozenset({"GET", "HEAD"})
+NO_TOKEN = (
+    "a token is missing: send one as `Authorization: Bearer TOKEN`; loadmanager admin takes it "
+    "from LOADMANAGER_TOKEN or --token"
+)
 NO_TOKENS = (
     "orders need the token of a superuser: set tokenSecretKey or tokenPublicKey, and "
     "superUserRoles, in the daemon's configuration; or set apiSocket there, and send them to that "
@@ -81,8 +85,10 @@ class FleetGuard:
                 return await handler(request)
             if self.verifier is None:
                 return await handler(request) if reads else _refused(refusals, request, NO_TOKENS)
+            if not (token := bearer_of(request)):
+                return _refused(refusals, request, NO_TOKEN)
             try:
-                identity = self.verifier.verify(bearer_of(request))
+                identity = self.verifier.verify(token)
             except NotAuthenticatedError as error:
                 return _refused(refusals, request, str(error))
             if not reads and identity.role not in self.settings.superusers:
