@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_access import secured
@@ -29,10 +30,13 @@ from loadmanager.cli.admin.bundles import added_boundaries
 from loadmanager.cli.admin.client import SilentError, while_it_lives
 from loadmanager.cli.admin.restarting import how_drained
 from loadmanager.cli.admin.topics import unread_note, unread_text
+from loadmanager.engine.plans.order import Afterwards
+from loadmanager.engine.plans.planner import REACHED
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.findings import BusyTopic
 from loadmanager.leader.documents.moves import CordonShown
+from loadmanager.leader.goals import TermGoals
 
 FIRST = "acme/orders/0x00000000_0x40000000"
 SECOND = "acme/orders/0x40000000_0x80000000"
@@ -586,6 +590,29 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, f"goal {goal['id']} is stopped; 0 moves made" in out) == (0, True)
         assert f"loadmanager admin brokers uncordon {goal['goal']['broker']}" in out
         assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
+        await says_what_came_later(served, shell, goal["id"])
+
+
+async def says_what_came_later(served: Served, shell: Shell, order_id: str) -> None:
+    """Of a goal that was not reached any more some minutes after its end."""
+    (goals,) = (
+        broker.use.leading.operations.goals
+        for broker in served.brokers
+        if broker.use.leading.operations is not None
+    )
+    assert isinstance(goals, TermGoals)
+    wishes = goals.moves.cluster.wishes
+    order = wishes.goals[order_id]
+    after = Afterwards((order.ended_ms or 0) + 1, 0.1, 0.54, reached=False)
+    ended = msgspec.structs.replace(order, ended=REACHED, afterwards=after)
+    await wishes.set_goal(order_id, ended, ())
+    for command in (("list",), ("show", order_id)):
+        _, out, _ = await shell.run("goals", *command)
+        assert "Reached: the goal is reached, but 54.0 points at 1970-" in " ".join(out.split())
+    again = msgspec.structs.replace(ended, state="approved", ended=None, ended_ms=None)
+    await wishes.set_goal(order_id, again, ())
+    _, out, _ = await shell.run("goals", "show", order_id)
+    assert "approved: goes on: it had ended as reached, but 54.0 points at 1970-" in out
 
 
 async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
