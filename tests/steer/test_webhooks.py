@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from steer.fake_pulsar import a_pulsar
 from steer.watched import beside
 
-from loadmanager.engine.plans.goals import Emptied, PlanLimits
+from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Even, PlanLimits
+from loadmanager.engine.plans.order import GoalOrder, Promise
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.system.clock import SystemClock
@@ -174,6 +176,24 @@ def test_senseless_settings_are_refused(urls: tuple[str, ...], template: str) ->
     """At the start."""
     with pytest.raises(ConfigError, match="webhook"):
         check(urls, template)
+
+
+def test_a_goal_that_goes_on_is_told() -> None:
+    """It had ended, and was told as such; its second end is told, too."""
+    notices: list[str] = []
+    looking = Notices(lambda kind, text: notices.append(f"{kind}: {text}"))
+    promise = Promise.nothing(Reason("Limits"))
+    order = GoalOrder(
+        id="1-g1", goal=Even(5), limits=NO_LIMITS, state="approved", made_ms=1, promise=promise
+    )
+    ended = replace(order, state="ended", ended=Reason("Reached"))
+    for state in (order, ended, ended, order, order, ended):
+        looking.look(None, 0, {order.id: state}, "admin", now_ms=1)
+    assert [text.partition(";")[0] for text in notices] == [
+        "goal: goal 1-g1 has ended: Reached",
+        "goal: goal 1-g1 goes on: it is not reached any more",
+        "goal: goal 1-g1 has ended: Reached",
+    ]
 
 
 async def test_what_is_told(tmp_path: Path) -> None:
