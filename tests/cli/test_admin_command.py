@@ -492,6 +492,14 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("topics", "create", "acme/orders/t", "--partitions", "3"))[0] == 0
         assert (await shell.run("topics", "partitions", "acme/orders/t"))[1] == "3"
         assert len(await shell.json("topics", "list", "acme/orders")) == 3
+        found = await shell.json("topics", "lookup", "acme/orders/t", at=1)
+        names = [f"persistent://acme/orders/t-partition-{number}" for number in range(3)]
+        assert [each["topic"] for each in found["partitions"]] == names
+        for each in found["partitions"]:
+            owner = served.owners()[f"acme/orders/{each['bundle']}"]
+            assert each["httpUrl"] == f"http://{owner}"
+        (_, out, _) = await shell.run("topics", "lookup", names[1])
+        assert len(out.splitlines()) == 2
         stats = (await shell.run("topics", "stats", "acme/orders/t"))[1]
         assert stats.startswith("3 partitions, in sum:\n")
         status, _, err = await shell.run("limits", "why", "acme/orders/none")

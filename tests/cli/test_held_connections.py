@@ -65,5 +65,11 @@ async def test_a_connection_that_is_held_for_another_topic(
         await shell.run("topics", "unload", str(closed))
         status, _, err = await shell.run("limits", "why", str(closed))
         assert (status, "limits hold 1 connection, 127.0.0.1:" in err) == (1, True)
+        await shell.run("topics", "create", f"{closed}-parted", "--partitions", "3")
+        part = TopicName.parse(f"{closed}-parted-partition-1")
+        await broker.serve(part)
+        status, out, err = await shell.run("limits", "why", f"{closed}-parted")
+        assert (status, out.splitlines()[0]) == (0, f"{part}:"), err
+        assert "limits hold 1 other connection to its broker, 127.0.0.1:" in out
         status, _, err = await shell.run("limits", "why", f"{closed}-that-nobody-made")
         assert "not found; limits hold 1 connection, 127.0.0.1:" in err

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from loadmanager.broker.admin.documents import BundlesData
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.broker.admin.documents import BundlesData, Partitions
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.shapes import Document, Names, Runtime
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.errors import OperationalError
@@ -17,6 +17,8 @@ from loadmanager.kit.names import NamespaceName, TopicName
 V2 = "/admin/v2"
 OWN = "/loadmanager/v1"
 """What loadmanager has beyond Pulsar."""
+PARTITIONS_MAX = 100
+"""So many partitions of a topic are asked for, the first ones."""
 AT_ONCE = 16
 """Brokers that `ask_each` waits for at a time."""
 
@@ -55,6 +57,19 @@ def topic_path(text: str) -> str:
     """Domain, namespace and encoded name of a topic, as a path contains them."""
     topic = TopicName.parse(text)
     return f"{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
+
+
+def partitions_of(admin: AdminClient, topic: str) -> list[str]:
+    """The partitions of a topic, as far as one is asked of them; none: it has none, or is one."""
+    name = TopicName.parse(topic)
+    if name.partition >= 0:
+        return []
+    path = f"{V2}/{topic_path(topic)}/partitions"
+    try:
+        count = admin.get(path, Partitions).partitions
+    except AnsweredError:  # whoever asks for the topic itself is told why
+        return []
+    return [f"{name}-partition-{number}" for number in range(min(count, PARTITIONS_MAX))]
 
 
 def cluster_of(admin: AdminClient) -> str:

@@ -24,6 +24,7 @@ from loadmanager.cli.admin.asking import (
     cluster_of,
     count_of,
     namespace_path,
+    partitions_of,
     topic_path,
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -201,15 +202,37 @@ def _rate_text(rate: Document) -> str:
 @click.argument("topic")
 def limits_why(admin: AdminClient, topic: str) -> Output:
     """Say why a topic's producers are slow, the slowest first; and which connections to its broker
-    are held by limits of other topics, because whatever uses one of them waits.
+    are held by limits of other topics, because whatever uses one of them waits. Of a partitioned
+    topic, for each partition that is open, of the first 100.
     """
-    path = f"{V2}/{topic_path(topic)}/throttling"
+    reports: dict[str, object] = {}
+    lines = list[str]()
+    for name in partitions_of(admin, topic):
+        try:
+            reports[name], of_one = _why_held(admin, name)
+        except AnsweredError as error:
+            if error.status != NOT_THERE:
+                raise
+        else:
+            lines += [f"{name}:", *(f"  {line}" for line in of_one)]
+    if reports:
+        return Output({"partitions": reports}, lines)
+    return Output(*_why_of(admin, topic))
+
+
+def _why_of(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
+    """Why a topic without partitions is slow; or why others may not come to be attached to it."""
     try:
-        report, raw = admin.ask("GET", path, None, ThrottlingOfTopic)
+        return _why_held(admin, topic)
     except AnsweredError as error:
         if error.status == NOT_THERE and (text := may_wait_anywhere(admin)):
             raise OperationalError(f"{error}; {text}") from None
         raise
+
+
+def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
+    """What its broker says. Raises `AnsweredError`."""
+    report, raw = admin.ask("GET", f"{V2}/{topic_path(topic)}/throttling", None, ThrottlingOfTopic)
     lines = [
         f"{producer['producer']}: {producer['why']} (its connection was held for "
         f"{producer['heldSeconds']:.1f} s since it was attached here)"
@@ -223,7 +246,7 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
     lines += held_for_others(report.get("heldForOthers", []), now_ms())
     causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
     lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
-    return Output(raw, lines)
+    return raw, lines
 
 
 def _hold_text(state: HeldSubscription) -> str:

@@ -242,7 +242,8 @@ def progress_text(progress: CordonShown) -> str:
     elif seconds is not None and seconds is not UNSET:
         parts.append(f"about {seconds} s")
     if failed:
-        parts.append(f"{count_of(failed, 'move')} failed")
+        was = "was" if failed == 1 else "were"
+        parts.append(f"{count_of(failed, 'move')} failed or {was} cancelled")
     if progress.problem:
         parts.append(progress.problem)
     return ", ".join(parts)

@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from loadmanager.broker.admin.documents import Partitions
-from loadmanager.cli.admin.asking import OWN, V2, count_of, namespace_path, query, topic_path
+from loadmanager.cli.admin.asking import (
+    OWN,
+    PARTITIONS_MAX,
+    V2,
+    count_of,
+    namespace_path,
+    partitions_of,
+    query,
+    topic_path,
+)
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
@@ -41,20 +50,30 @@ def topics_list(admin: AdminClient, namespace: str) -> Output:
 @_topic
 @at_option
 def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
-    """Show the broker that serves a topic; a bundle without an owner is placed first.
+    """Show the broker that serves a topic, or each of its first 100 partitions; a bundle without an
+    owner is placed first.
 
     With --at, the broker that owned its bundle then; nothing is placed.
     """
+    partitions = partitions_of(admin, topic)
     if at is not None:
-        return _owner_at(admin, topic, at)
+        return _owner_at(admin, partitions or [topic], at)
+    lookups = [_lookup(admin, name) for name in partitions or [topic]]
+    rows = [[str(each["topic"]), str(each["bundle"]), *_urls(each)] for each in lookups]
+    name = str(TopicName.parse(topic))
+    data = {"topic": name, "partitions": lookups} if partitions else lookups[0]
+    shown = table(("topic", "bundle", "broker", "http"), rows)
+    more = ["and more partitions"] if len(partitions) == PARTITIONS_MAX else []
+    return Output(data, (shown, *more))
+
+
+def _lookup(admin: AdminClient, topic: str) -> dict[str, object]:
     path = f"/lookup/v2/topic/{topic_path(topic)}"
-    lookup = {
+    return {
         "topic": str(TopicName.parse(topic)),
         "bundle": admin.text(f"{path}/bundle"),
         **admin.ask("GET", path, None, LookupShown)[1],
     }
-    row = [str(lookup["topic"]), str(lookup["bundle"]), *_urls(lookup)]
-    return Output(lookup, table(("topic", "bundle", "broker", "http"), [row]))
 
 
 def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
@@ -63,16 +82,17 @@ def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
     return str(binary), str(lookup.get("httpUrl") or lookup.get("httpUrlTls") or "")
 
 
-def _owner_at(admin: AdminClient, topic: str, at_ms: int) -> Output:
+def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.archives import listed_at  # these take time
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
-    name = TopicName.parse(topic)
     bundles, past = bundles_at(admin, at_ms)
-    there = [it for it in bundles if in_bundle(name, it.bundle)]
-    if any(it.owner for it in there):  # others were split or merged about then
-        there = [it for it in there if it.owner]
-    rows = [(str(name), it.bundle.rpartition("/")[2], it.owner) for it in there]
+    rows = []
+    for name in map(TopicName.parse, topics):
+        there = [it for it in bundles if in_bundle(name, it.bundle)]
+        if any(it.owner for it in there):  # others were split or merged about then
+            there = [it for it in there if it.owner]
+        rows += [(str(name), it.bundle.rpartition("/")[2], it.owner) for it in there]
     data = [{"topic": of, "bundle": span, "broker": owner} for of, span, owner in rows]
     return listed_at(data, ("topic", "bundle", "broker"), rows, past)
 

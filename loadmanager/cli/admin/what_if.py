@@ -95,7 +95,8 @@ def losses_text(loss: LossShown) -> Iterator[str]:
 def _why(bundle: LostBundle, lost: Sequence[str]) -> str:
     parts = [] if bundle.rate is None else [f"{bundle.rate:,.0f} messages/s"]
     if bundle.pinned_to is not None:
-        parts.append("pinned to a lost one" if bundle.pinned_to in lost else "pinned there")
+        there = "there" if bundle.pinned_to == bundle.destination else f"to {bundle.pinned_to}"
+        parts.append("pinned to a lost one" if bundle.pinned_to in lost else f"pinned {there}")
     parts += [f"only some may: {', '.join(bundle.rules)}"] if bundle.rules else []
     return f" ({'; '.join(parts)})" if parts else ""
 
