@@ -12,9 +12,15 @@ import msgspec
 
 from loadmanager.engine.load.wishes import LimitEnd, check_hold
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.errors import ConflictError
+from loadmanager.kit.errors import ConflictError, CorruptDataError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt, Document, field_of, with_field
+from loadmanager.kit.metadata.documents import (
+    Corrupt,
+    Document,
+    field_of,
+    read_object,
+    with_field,
+)
 from loadmanager.kit.metadata.store import Check, Create, Delete, Node, Operation, Put, Store
 
 ENDS_MAX = 1_000
@@ -75,15 +81,31 @@ class LimitEnds:
         return LimitChange(change, also)
 
     async def all(self) -> list[LimitEnd]:
-        """Those that are stored, the first to end first."""
+        """Those that are stored, the first to end first; without those whose limit somebody has
+        changed since, which will stay as it is.
+        """
         names = await self._store.children(paths.LIMIT_ENDS)
         some = [f"{paths.LIMIT_ENDS}/{name}" for name in names]
         nodes = await self._store.get_many(some)
-        ends = [self._decoded(path, node) for path, node in zip(some, nodes, strict=True)]
-        return sorted(filter(None, ends), key=lambda end: (end.until_ms, end.of, end.path))
+        decoded = [self._decoded(path, node) for path, node in zip(some, nodes, strict=True)]
+        ends = [end for end in decoded if end is not None]
+        of = sorted({end.of for end in ends})
+        documents = dict(zip(of, await self._store.get_many(of), strict=True))
+        holding = [end for end in ends if _holds(end, documents[end.of])]
+        return sorted(holding, key=lambda end: (end.until_ms, end.of, end.path))
 
     def _decoded(self, path: str, node: Node | None) -> LimitEnd | None:
         if node is not None:
             with self._corrupt.left_out("wish", path):
                 return msgspec.json.decode(node.value, type=LimitEnd)
         return None
+
+
+def _holds(end: LimitEnd, node: Node | None) -> bool:
+    """Whether the limit is still what was set for a time."""
+    if node is None:
+        return False
+    try:
+        return bool(field_of(read_object(node.value, end.of), end.path) == end.after)
+    except CorruptDataError:
+        return False

@@ -129,6 +129,14 @@ async def test_limits_and_settings() -> None:
         assert (await undo(served, *ids)).status == 200
         assert (await rate(served), await served.get("/loadmanager/v1/limit-ends")) == (None, [])
 
+        # Of the two, the limit alone: its end ends nothing any more.
+        await do(served, "POST", f"{RATE}?forSeconds=600", a_rate(10))
+        (limit,) = [
+            each["id"] for each in (await changes(served))[:2] if "limit-ends" not in each["path"]
+        ]
+        assert (await undo(served, limit)).status == 200
+        assert (await rate(served), await served.get("/loadmanager/v1/limit-ends")) == (None, [])
+
         key = await do(served, "POST", f"{SETTINGS}/{KEY}/false")
         group = await do(served, "PUT", f"{GROUPS}/gold", {"publishRateInMsgs": 1})
         joined = await do(served, "POST", f"{NAMESPACE}/resourcegroup/gold")
