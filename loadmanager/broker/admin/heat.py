@@ -16,10 +16,11 @@ from loadmanager.limits.report import BrokerHolds, ThrottledShown
 
 HEAT = "/loadmanager/v1/heat"
 THROTTLED = "/loadmanager/v1/throttled"
-REUSE_S = 2.0
+REUSE_S, REUSE_MOST_S = 2.0, 5.0
 REST_FACTOR = 10
 """Brokers are asked again after the last round's answers are `REUSE_S` old, and after this many
-times as long as that round took: a page that is left open never keeps a cluster busy.
+times as long as that round took, but `REUSE_MOST_S` at most, since it may have waited for a broker
+that hangs: a page that is left open never keeps a cluster busy, and shows what is there now.
 """
 WAITERS_MAX = 20
 LIMIT = Query(
@@ -63,7 +64,8 @@ class HeatRoutes:
                 began_s = loop.time()
                 self._last_answer = await self._ask_all()
                 took_s = loop.time() - began_s
-                self._next_s = loop.time() + max(REUSE_S, REST_FACTOR * took_s)
+                rest_s = min(max(REUSE_S, REST_FACTOR * took_s), REUSE_MOST_S)
+                self._next_s = loop.time() + rest_s
         return shown(self._last_answer)
 
     async def _ask_all(self) -> ThrottledShown:
