@@ -833,6 +833,15 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert out.count("10.0.0.7:5000  till ") == out.count("is busy") == 2
         assert "its epoch is over" in out
         assert "nobody was refused" in (await shell.run("find", "till-4", "--refused"))[1]
+        unnamed = [
+            structs.replace(once, what="consumer", name=f"c-{number}", reason="it is exclusive")
+            for number in range(30)
+        ]
+        await written(served, 0, *unnamed)
+        _, out, _ = await shell.run("find", "exclusive", "--refused")  # a new name each time
+        (line,) = [line for line in out.splitlines() if "it is exclusive" in line]
+        assert "consumer of 30 names" in line
+        assert " 30 " in line.replace("consumer of 30 names", "")
         assert (await shell.run("find"))[0] == 2
 
 

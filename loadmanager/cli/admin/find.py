@@ -173,13 +173,13 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
             clock(step.ts),
             step.client,
             ", ".join(step.roles) or None,
-            " ".join(filter(None, (step.what, step.name))),
+            _as_what(step, names),
             step.topic,
             step.broker,
             step.times,
             step.reason,
         )
-        for step in refusals[:limit]
+        for step, names in refusals[:limit]
     ]
     headers = ("last", "client", "role", "as", "topic", "broker", "times", "why")
     nobody = f"nobody was refused since {clock(since)}, as far as it is recorded"
@@ -195,14 +195,26 @@ def _has(step: ClientStep, text: str) -> bool:
     return any(text.casefold() in each.casefold() for each in says if each)
 
 
-def _together(steps: Iterable[ClientStep]) -> dict[tuple[object, ...], ClientStep]:
-    """The records of each refusal as one, of the newest first: how often it came in all of them."""
-    refusals = dict[tuple[object, ...], ClientStep]()
+def _as_what(step: ClientStep, names: set[str]) -> str:
+    """What it was refused as: a client without a name of its own takes a new one each time."""
+    if len(names) > 1:
+        return f"{step.what} of {len(names)} names"
+    return " ".join(filter(None, (step.what, step.name)))
+
+
+def _together(
+    steps: Iterable[ClientStep],
+) -> dict[tuple[object, ...], tuple[ClientStep, set[str]]]:
+    """The records of each refusal as one, of the newest first: how often it came in all of them,
+    and under which names.
+    """
+    refusals = dict[tuple[object, ...], tuple[ClientStep, set[str]]]()
     for step in steps:
-        who = (step.address, tuple(step.roles), step.what, step.name)
+        who = (step.address, tuple(step.roles), step.what)
         key = (*who, step.topic, step.subscription, step.broker, step.code, step.reason)
         if key in refusals:
-            refusals[key].times += step.times
+            refusals[key][0].times += step.times
         else:
-            refusals[key] = step
+            refusals[key] = step, set()
+        refusals[key][1].update({step.name} if step.name else ())
     return refusals
