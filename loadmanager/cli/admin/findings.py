@@ -10,7 +10,7 @@ from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_findings import finding_lines, findings_at
-from loadmanager.cli.admin.times import at_option
+from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.leader.documents.findings import FindingsShown
 
 
@@ -35,6 +35,8 @@ def _lines(answer: FindingsShown) -> Iterator[str]:
         yield from finding_lines(finding, answer.at)
     if not answer.findings:
         yield summary(answer)
+    if answer.looked_at is not None:
+        yield f"as of {clock(answer.looked_at)}, {span(answer.at - answer.looked_at)} ago"
 
 
 def summary(answer: FindingsShown) -> str:

@@ -159,7 +159,9 @@ async def test_a_finding_from_its_beginning_to_its_end(capsys: pytest.CaptureFix
         assert await asyncio.to_thread(main, ["admin", "status", *words]) == 0
         assert f"found: {finding['title']}" in capsys.readouterr().out
         assert await asyncio.to_thread(main, ["admin", "findings", *words]) == 0
-        assert "A pin keeps a bundle where it is." in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "A pin keeps a bundle where it is." in out
+        assert out.splitlines()[-1].startswith("as of ")
         page = await served.get("/metrics")
         lines = [it for it in page.splitlines() if it.startswith("loadmanager_findings{")]
         assert [it[-3:] for it in lines if 'kind="flapping"' in it] == ["1.0"]
