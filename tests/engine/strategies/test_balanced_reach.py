@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,10 +11,11 @@ from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
-from loadmanager.engine.plans.goals import Even
+from loadmanager.engine.plans.goals import Emptied, Even, Filled
 from loadmanager.engine.plans.planner import plan
-from loadmanager.engine.policies.isolation import IsolationPolicy
+from loadmanager.engine.policies.isolation import AutoFailover, IsolationPolicy
 from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.filters import may_serve
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -159,3 +161,46 @@ def test_clients_that_are_away_once_are_waited_for() -> None:
     for _ in range(12):
         cluster.minute()
     assert cluster.used()[3] > 0.2
+
+
+def any_policies(rng: random.Random) -> dict[str, IsolationPolicy]:
+    """Some that overlap, name nobody or everybody, or fail over to secondary brokers."""
+
+    def brokers(most: int) -> list[str]:
+        return [f"b{rng.randrange(14)}" for _ in range(rng.randrange(most))]
+
+    return {
+        f"p{number}": IsolationPolicy(
+            namespaces=[f"t{rng.randrange(5)}/.*"],
+            primary=[*brokers(4), *(["b.*"] if rng.random() < 0.1 else [])],
+            secondary=brokers(3),
+            auto_failover_policy=AutoFailover(parameters={"min_limit": str(rng.randrange(4))}),
+        )
+        for number in range(rng.randrange(1, 6))
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_bundle_goes_where_policies_forbid_it(seed: int) -> None:
+    """Whatever the policies are; of a cycle, and of plans towards goals."""
+    rng, view = random.Random(seed), ClusterView()
+    names = [f"b{number}:8080" for number in range(rng.randrange(1, 14))]
+    for number, name in enumerate(names):
+        stats = {
+            f"t{rng.randrange(6)}/n{number}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(
+                msg_throughput_in=rng.random() * 1e7, consumer_count=1
+            )
+            for at in range(rng.randrange(25))
+        }
+        used = sum(each.msg_throughput_in for each in stats.values()) / 1e6
+        persistent = rng.random() > 0.1
+        view.observe(
+            name, a_report(stats, cpu=min(used, 100), persistent_topics_enabled=persistent), 1
+        )
+    snapshot = without_policies(view, SETTINGS, MINUTE_MS)
+    snapshot = snapshot.having(isolation_policies=any_policies(rng))
+    moves = list(cycle.shed(snapshot, SETTINGS, Memories())[0].unloads)
+    for goal in (Even(within_points=3), Filled(broker=names[0]), Emptied(broker=names[0])):
+        moves += plan(snapshot, SETTINGS, goal).moves
+    for move in moves:
+        assert move.destination in may_serve(snapshot, move.bundle.rpartition("/")[0])[0]
