@@ -1,4 +1,5 @@
-"""Hours of the week in which moves may be made: `Mon-Fri 22:00-06:00 Europe/Berlin`.
+"""Hours of the week in which moves may be made: `Mon-Fri 22:00-06:00 Europe/Berlin`, all days but
+some: `Mon-Fri 22:00-06:00 except 2026-12-24..2027-01-01`.
 
 Where the clock of a zone is changed, a time of a day is the first moment at which the clock shows
 that time or a later one: the first of two, or, of times that are left out, the change itself. So a
@@ -18,17 +19,22 @@ from loadmanager.kit.text import printable
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 DAYS_AHEAD = 9
-"""A window of one day of the week opens within so many, whatever the zone."""
+"""A window of one day of the week opens within so many, whatever the zone, but for exceptions."""
+EXCEPTIONS_MAX = 100
+"""Days that a window may leave out."""
 MIDNIGHT = "24:00"
 """What some write for the end of a day."""
 SHORT = 3
 """Letters that a day has at least."""
 EXPECTED = (
-    "a window such as `Mon-Fri 22:00-06:00 Europe/Berlin` or `Sat,Sun 08:00-20:00` is expected"
+    "a window such as `Mon-Fri 22:00-06:00 Europe/Berlin` or "
+    "`Sat,Sun 08:00-20:00 except 2026-12-26` is expected"
 )
 ZONE_MAX = 64
 _FORM = re.compile(
-    r"(?:([A-Za-z,-]+) +)?([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})(?: +(\S+))?", re.ASCII
+    r"(?:([A-Za-z,-]+) +)?([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})(?: +(?!except\b)(\S+))?"
+    r"(?: +except +([0-9. -]+))?",
+    re.ASCII,
 )
 
 
@@ -42,22 +48,26 @@ class Window:
     ends: time
     """The same as `begins`: a whole day."""
     zone: tzinfo
+    exceptions: frozenset[date] = frozenset()
+    """Days on which no hours begin."""
 
     @classmethod
     def parse(cls, text: str) -> Window:
-        """A window as people write it; without days: every day; without a zone: UTC.
+        """A window as people write it; without days: every day; without a zone: UTC; without
+        exceptions: none.
 
         Raises `BadInputError`, also for a zone that this machine does not know.
         """
         form = _FORM.fullmatch(text.strip())
         if form is None:
             raise _odd(text)
-        days, begins, ends, zone = form.groups()
+        days, begins, ends, zone, exceptions = form.groups()
         if MIDNIGHT in (begins, ends):
             raise _odd(text, "00:00 ends a day, and 00:00-00:00 is a whole one")
         try:
             hours = time.fromisoformat(begins), time.fromisoformat(ends)
-            return cls(_days(days or "mon-sun"), *hours, _zone(zone or "UTC"))
+            without = _exceptions((exceptions or "").split())
+            return cls(_days(days or "mon-sun"), *hours, _zone(zone or "UTC"), without)
         except ValueError as error:
             raise _odd(text, str(error)) from None
 
@@ -66,16 +76,20 @@ class Window:
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
         today = now.astimezone(self.zone).date()
         days = (today + timedelta(days=more) for more in (-1, 0, 1))
-        return any(self._is_open_of(day, now) for day in days if day.weekday() in self.days)
+        return any(self._is_open_of(day, now) for day in days if self._begins_on(day))
 
     def next_open_ms(self, from_ms: int) -> int:
         """The first time from this one on (ms since the epoch) that is in it."""
         now = datetime.fromtimestamp(from_ms / 1000, UTC)
         today = now.astimezone(self.zone).date()
-        days = (today + timedelta(days=more) for more in range(-1, DAYS_AHEAD))
-        hours = [self._hours_of(day) for day in days if day.weekday() in self.days]
-        opens = min(max(opens, now) for opens, closes in hours if closes > now)
+        ahead = DAYS_AHEAD + len(DAYS) * len(self.exceptions)
+        days = (today + timedelta(days=more) for more in range(-1, ahead))
+        hours = (self._hours_of(day) for day in days if self._begins_on(day))
+        opens = next(max(opens, now) for opens, closes in hours if closes > now)
         return from_ms if opens == now else round(opens.timestamp() * 1000)
+
+    def _begins_on(self, day: date) -> bool:
+        return day.weekday() in self.days and day not in self.exceptions
 
     def _is_open_of(self, day: date, now: datetime) -> bool:
         """Whether a time is in the hours that begin on a day."""
@@ -145,6 +159,21 @@ def _day(text: str) -> int:
         if len(text) >= SHORT and day.startswith(text):
             return at
     raise ValueError(f"there is no day {text[:40] or 'without a name'}")
+
+
+def _exceptions(texts: list[str]) -> frozenset[date]:
+    """Raises `ValueError`."""
+    days: set[date] = set()
+    for text in texts:
+        first, dots, last = text.partition("..")
+        begin = date.fromisoformat(first)
+        end = date.fromisoformat(last) if dots else begin
+        if end < begin:
+            raise ValueError(f"{text} ends before it begins")
+        if (end - begin).days + len(days) >= EXCEPTIONS_MAX:
+            raise ValueError(f"at most {EXCEPTIONS_MAX} days are left out")
+        days |= {begin + timedelta(days=more) for more in range((end - begin).days + 1)}
+    return frozenset(days)
 
 
 def _zone(name: str) -> tzinfo:

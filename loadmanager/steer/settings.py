@@ -63,8 +63,8 @@ class FleetSettings:
         "quietHours",
         (),
         "Windows without moves, as `22:00-06:00` or `Mon-Fri 08:00-18:00 Europe/Berlin`: days of "
-        "the week (without any: every day), hours (with equal ends the whole day), and a time zone "
-        "(without: UTC)",
+        "the week (without any: every day), hours (with equal ends the whole day), a time zone "
+        "(without: UTC), and `except` with days such as `2026-12-25` or `2026-12-24..2027-01-01`",
     )
     webhook_urls: tuple[str, ...] = conf(
         "webhookUrls",

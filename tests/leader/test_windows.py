@@ -28,6 +28,15 @@ from loadmanager.leader.windows import Window, any_open, next_open_ms
         ("22:00-23:00 Europe/Berlin", "2026-11-27T21:30+00:00", True),  # winter: UTC+1
         ("22:00-23:00 Europe/Berlin", "2026-07-01T20:30+00:00", True),  # summer: UTC+2
         ("22:00-23:00 Europe/Berlin", "2026-07-01T21:30+00:00", False),
+        ("Thu 22:00-06:00 except 2026-12-24", "2026-12-24T23:00+00:00", False),
+        ("Thu 22:00-06:00 except 2026-12-24", "2026-12-25T05:00+00:00", False),  # Thursday's night
+        ("22:00-06:00 except 2026-12-25", "2026-12-25T05:00+00:00", True),
+        ("22:00-06:00 UTC except 2026-12-25", "2026-12-25T23:00+00:00", False),
+        ("08:00-09:00 except 2026-12-24..2027-01-01 2027-01-06", "2027-01-01T08:30Z", False),
+        ("08:00-09:00 except 2026-12-24..2027-01-01 2027-01-06", "2027-01-02T08:30Z", True),
+        ("08:00-09:00 except 2026-12-24..2027-01-01 2027-01-06", "2027-01-06T08:30Z", False),
+        ("00:00-00:00 Asia/Tokyo except 2026-12-31", "2026-12-30T15:00Z", False),  # there it is
+        ("00:00-00:00 Asia/Tokyo except 2026-12-31", "2026-12-31T15:00Z", True),
     ],
 )
 def test_windows_open_and_close(window: str, moment: str, *, is_open: bool) -> None:
@@ -54,6 +63,12 @@ def test_a_day_ends_at_midnight(window: str) -> None:
         (("Sun 15:00-16:00",), "2026-11-29T16:00+00:00", "2026-12-06T15:00+00:00"),
         (("Sat 22:00-06:00",), "2026-11-29T05:59+00:00", "2026-11-29T05:59+00:00"),
         (("Mon 00:30-01:00 Pacific/Auckland",), "2026-11-29T16:00Z", "2026-12-06T11:30Z"),
+        (
+            ("Thu 22:00-23:00 except 2026-12-24 2026-12-31",),
+            "2026-12-18T00:00Z",
+            "2027-01-07T22:00Z",
+        ),
+        (("00:00-00:00 except 2026-12-01..2027-03-10",), "2026-12-01T00:00Z", "2027-03-11T00:00Z"),
     ],
 )
 def test_when_the_next_window_opens(windows: tuple[str, ...], moment: str, opens: str) -> None:
@@ -136,6 +151,14 @@ def test_without_windows_every_hour_is_open() -> None:
         "08:00-09:00 Mars/Olympus",
         "08:00-09:00 ../../etc/passwd",
         "08:00-09:00 " + "x" * 5000,
+        "08:00-09:00 except",
+        "08:00-09:00 except UTC",
+        "08:00-09:00 except 2026-12-32",
+        "08:00-09:00 except 2026-12-24..",
+        "08:00-09:00 except ..2026-12-24",
+        "08:00-09:00 except 2026-12-24..2026-12-23",
+        "08:00-09:00 except 0001-01-01..9999-12-31",
+        "08:00-09:00 except 2026-01-01..2026-04-01 2026-05-01..2026-06-01",
     ],
 )
 def test_what_is_no_window_is_refused(text: str) -> None:

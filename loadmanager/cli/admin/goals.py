@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   loadmanager admin goals approve 7-g1 --at 22:00
   loadmanager admin goals show 7-g1
 """
+WINDOW = "'Mon-Fri 22:00-06:00 Europe/Paris', and days to leave out: ... except 2026-12-24"
 ENDS = {
     "Reached": "reaches the goal",
     "Limits": "ends at its limits, before the goal",
@@ -93,7 +94,7 @@ class Coming(click.ParamType[int]):
 @click.option("--stay", multiple=True, metavar="NAME", help="a tenant, namespace or bundle stays")
 @click.option("--from", "begins", type=Coming(), help="no move before: 22:00 (UTC), 2h, a date")
 @click.option("--by", type=Coming(), help="no move after; without it, a day after it may begin")
-@click.option("--window", multiple=True, metavar="HOURS", help="'Mon-Fri 22:00-06:00 Europe/Paris'")
+@click.option("--window", multiple=True, metavar="HOURS", help=WINDOW)
 @click.option("--note", default="", help="why, for others")
 @click.option("--approve", is_flag=True, help="carry it out at once")
 def goals_propose(admin: AdminClient, **options: Any) -> Output:
