@@ -182,6 +182,26 @@ async def test_a_move_is_not_ordered_again_after_that(tmp_path: Path, happens: A
         assert daemon.work.hold.breaker.opened == 1
 
 
+async def third_leaves(daemon: Watching, destination: str) -> None:
+    """A broker that has nothing to do with the move."""
+    await daemon.pulsar.stop(next(b for b in daemon.pulsar.brokers[1:] if b != destination))
+    daemon.clock.pass_s(76)
+    await daemon.work.read()
+
+
+async def test_a_move_is_not_ordered_again_when_a_third_broker_left(tmp_path: Path) -> None:
+    """It has failed; that is no fault of moves, and no alarm."""
+    async with missing(tmp_path, third_leaves) as daemon:
+        await daemon.work.shed()
+        await daemon.work.moves.idle()
+        assert ordered(daemon) == 1
+        ((state, text),) = ended(daemon)
+        assert state == "failed"
+        assert text.startswith("not ordered again: BrokersLeft: ")
+        assert daemon.work.hold.breaker.opened == 0
+        assert "BrokersLeft" in str(daemon.work.hold.stopped())
+
+
 @pytest.mark.parametrize("happens", FOR_OPERATORS)
 async def test_an_operators_move_is_ordered_again(tmp_path: Path, happens: Any) -> None:
     """It would begin then, too."""

@@ -71,6 +71,10 @@ NOTHING_MEASURED = (
 """The topics' traffic is evened out: that of a test fills no network card."""
 MANY = "many/orders"
 """A namespace of many small bundles, of another tenant."""
+MOVES_MIN = 4
+"""What it takes at least to even out its 32 bundles, all at one broker; a plan of fewer moves goes
+by figures from before most of them had traffic again.
+"""
 OPERATOR = {"Authorization": f"Bearer {token(ADMIN)}", "Content-Type": "application/json"}
 
 
@@ -348,7 +352,8 @@ def test_a_canary(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
         assert moved[0]["bundle"].startswith("acme/canary/")
         pause_ms = moved[0]["outcome"]["pauseMs"]
         assert pause_ms / 1000 == pytest.approx(told["canary"]["pauseSeconds"], abs=0.001)
-        wanted = {"goal": {"kind": "even", "withinPoints": 1}}
+        ((busiest, _),) = Counter(real.owners().values()).most_common(1)
+        wanted = {"goal": {"kind": "emptied", "broker": busiest}}
         order = daemon.ask("POST", "goals", wanted)
         assert order.get("pauseSource") == "canary", order
         print(f"{real.manager}: the canary was paused for {pause_ms:.0f} ms")
@@ -508,7 +513,12 @@ def test_a_goal_while_a_broker_dies(cluster: tuple[RealPulsar, Load], tmp_path: 
             "goal": {"kind": "even", "withinPoints": 5},
             "limits": {"moves": 40, "untilMs": until_ms, "stay": ["acme"]},
         }
-        order = promised(daemon, wanted, lambda promise: promise["reached"])
+        order = promised(
+            daemon,
+            wanted,
+            lambda promise: promise["reached"] and promise["curve"][-1]["moves"] >= MOVES_MIN,
+        )
+        print(f"{real.manager}: {order['promise']['curve'][-1]['moves']} moves promised")
         path = f"goals/{order['id']}"
         answer = daemon.ask("POST", f"{path}/approve")
         assert answer.get("state") == "approved", answer

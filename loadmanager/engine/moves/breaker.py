@@ -4,8 +4,8 @@ A move is judged by what it could change: by the figures of the two brokers betw
 beside the other moves there, and beside what the clients did meanwhile everywhere else; and by
 those of its bundle, where they are known: clients of other bundles that stop are their own affair.
 A broker that joins or leaves changes neither. When one leaves, moves wait until all is steady: that
-is an ordinary restart, say, and no alarm. Nor is a move that failed because one of its brokers
-left, nor that the clients of all brokers send far less.
+is an ordinary restart, say, and no alarm. Nor is a move that fails meanwhile, or that failed
+because one of its brokers left, nor that the clients of all brokers send far less.
 """
 
 from __future__ import annotations
@@ -121,9 +121,13 @@ class Breaker:
         text = f"{self.why}; moves go on at {until}"
         if not self.waits:
             return Reason("CircuitBreaker", text)
-        if self.why.endswith(DISAPPEARED):
+        if self._waits_for_brokers(now_ms):
             return Reason("BrokersLeft", text)
         return Reason("TrafficDip", text)
+
+    def _waits_for_brokers(self, now_ms: int) -> bool:
+        """Whether it is open because brokers left."""
+        return now_ms < self._until_ms and self.waits and self.why.endswith(DISAPPEARED)
 
     def recall(
         self, why: str, until_ms: float, now_ms: int, rules: BreakerRules, *, waits: bool = False
@@ -162,13 +166,14 @@ class Breaker:
         brokers: Set[str] = frozenset(),
     ) -> bool:
         """A move between two `brokers` has ended; `problem`: what went wrong. A failure does not
-        count if one of them has left. Returns whether the breaker opened.
+        count if one of them has left, nor while moves wait because any has: the whole cluster takes
+        up what that one had. Returns whether the breaker opened.
         """
         if problem is None:
             self._failed.clear()
             return False
         self.not_made(move)
-        if brokers & self._left:
+        if brokers & self._left or self._waits_for_brokers(now_ms):
             return False
         self._failed.append(frozenset(brokers))
         if len(self._failed) < rules.failures:

@@ -230,6 +230,18 @@ def test_a_failure_explained_by_a_broker_that_left() -> None:
     assert not two.look(ALONE, 1002, RULES, may_leave={"b"})  # it has closed since
 
 
+def test_a_failure_while_moves_wait_for_brokers() -> None:
+    """A move of two others was under way when one left. It counts again once all is steady."""
+    hasty, pair = BreakerRules(1, 30, 1000, 300), {"a", "c"}
+    breaker = Breaker()
+    assert not breaker.look(LIVE | loads(c=0), 0, hasty)
+    assert breaker.look(loads(a=0, c=0), 100, hasty)
+    assert not breaker.ended("m", "not ordered again", 399, hasty, brokers=pair)
+    assert "BrokersLeft: b disappeared" in str(breaker.reason(399))
+    assert breaker.ended("n", "refused", 400, hasty, brokers=pair)
+    assert "1 moves failed in a row, refused" in str(breaker.reason(400))
+
+
 def test_a_broker_may_leave_that_was_expected_to() -> None:
     """As long as it is: one that is back is a broker like the others."""
     breaker = Breaker()
