@@ -166,8 +166,14 @@ def _exceptions(texts: list[str]) -> frozenset[date]:
     days: set[date] = set()
     for text in texts:
         first, dots, last = text.partition("..")
-        begin = date.fromisoformat(first)
-        end = date.fromisoformat(last) if dots else begin
+        try:
+            begin = date.fromisoformat(first)
+            end = date.fromisoformat(last) if dots else begin
+        except ValueError:
+            raise ValueError(
+                f"{printable(text[:40])} is no day such as 2026-12-24, and no days such as "
+                "2026-12-24..2027-01-01"
+            ) from None
         if end < begin:
             raise ValueError(f"{text} ends before it begins")
         if (end - begin).days + len(days) >= EXCEPTIONS_MAX:
