@@ -1,7 +1,8 @@
-"""When a goal may end by what a plan says: by a steady picture alone.
+"""When a goal may end by what a plan says: by a steady picture alone. And when it may move more.
 
 While moves are under way, or a broker has just left or come, some bundles count nowhere, and
-figures are those of before: two brokers may look even because the third one died.
+figures are those of before: two brokers may look even because the third one died. What is moved
+then is moved again when the third one's bundles have come.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class SteadyPicture:
             yield f"{under_way} moves that wait or are under way have ended"
         if unknown := sum(len(order.under_way) for order in orders if not order.drain):
             yield f"it is known what came of {unknown} moves"
-        if lost := self._without_owner(snapshot):
+        if lost := self.without_owner(snapshot):
             yield f"{lost} bundles of brokers that left have an owner"
         settled_ms = self._changed_ms + round(self.moves.settings.value.warm_up_s * 1000)
         last_ms = max((move.ended_at or 0 for move in list(self.moves.queue.ended)[:1]), default=0)
@@ -96,11 +97,14 @@ class SteadyPicture:
             if late:
                 yield f"{_named(late)} reported since the last change"
 
-    def _without_owner(self, snapshot: ClusterSnapshot) -> int:
-        """How many bundles with traffic have nobody who serves them."""
-        owners, there = self.moves.cluster.view.owners, self.moves.cluster.brokers.registered
-        waiting = {name for name in snapshot.to_place if snapshot.averages.quick_of(name) > 0}
-        waiting |= {bundle for bundle, owner in owners.items() if owner not in there}
+    def without_owner(self, snapshot: ClusterSnapshot) -> int:
+        """How many bundles with traffic have nobody who serves them, or who says so. One that no
+        lookup asks for, as its clients are gone, counts for `UNREPORTED_MS_MAX`.
+        """
+        view, there = self.moves.cluster.view, self.moves.cluster.brokers.registered
+        lost = (*snapshot.to_place, *view.placed_again)
+        waiting = {name for name in lost if snapshot.averages.quick_of(name) > 0}
+        waiting |= {bundle for bundle, owner in view.owners.items() if owner not in there}
         return len(waiting)
 
     def again(self, look: EndLook) -> str | None:

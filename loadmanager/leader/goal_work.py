@@ -266,21 +266,21 @@ class GoalWork:
         try:
             now = replace(ever, stay=(*stay, *work.waiting.refused))
             made = await self.planning.plan(order.goal, now, work.left)
-            bar = None if made.moves else await self._bar(order.goal, work, made, ever)
+            bar = await self._bar(order.goal, work, made, ever)
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
         looked_at = replace(order, progress=order.progress.at(made.curve[0]))
         if made.moves or bar is not None:
             work.end_look = None
-        if made.moves:
-            await self._queue(looked_at, work, made)
-        elif made.reached and (why := await self.planning.not_reported(order.goal)):
-            self.waits[order.id] = why
-        elif bar is not None:
+        if bar is not None:
             work.waiting.bar, self.waits[order.id] = bar, bar.why
             if looked_at != order:
                 await self.store(looked_at)
+        elif made.moves:
+            await self._queue(looked_at, work, made)
+        elif made.reached and (why := await self.planning.not_reported(order.goal)):
+            self.waits[order.id] = why
         elif made.ends.code != LIMITS.code and (why := self._not_yet(order, work, made)):
             self.waits[order.id] = why
             if looked_at != order:
@@ -316,6 +316,8 @@ class GoalWork:
         self, goal: Goal, work: OrderWork, made: GoalPlan, limits: PlanLimits
     ) -> Bar | None:
         """What bars every move that would help, if that passes."""
+        if made.moves:
+            return self._bar_of_loss(goal)
         if made.ends.code == AWAY.code:
             now_ms = self.planning.moves.term.clock.now_ms()
             return Bar(made.ends, now_ms + SOON_MS)
@@ -325,6 +327,16 @@ class GoalWork:
         if barred is not None:
             return barred[1]
         return work.waiting.for_arrivals(self.planning.snapshot(goal), goal)
+
+    def _bar_of_loss(self, goal: Goal) -> Bar | None:
+        """The wait until bundles of brokers that left are owned again: where they come to is not
+        known. Nobody waits for it who has to leave a broker.
+        """
+        load_manager = self.planning.load_manager
+        snapshot = load_manager.snapshot(load_manager.strategies.value, passing=True)
+        lost = 0 if isinstance(goal, Emptied) else self.steady.without_owner(snapshot)
+        text = f"it moves nothing more until {lost} bundles of brokers that left have an owner"
+        return Bar(Reason("Unsteady", text), snapshot.now_ms + SOON_MS) if lost else None
 
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
         if made.ends == LIMITS and beyond <= 0:

@@ -12,6 +12,7 @@ import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
 
+from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Cordon, Pause
 from loadmanager.engine.moves.move import Author, MoveState
@@ -928,29 +929,95 @@ async def test_figures_that_are_never_still_do_not_move_for_ever(*, said: bool) 
             assert (moved, ended and ended.code) == (AT_ONCE, "BeyondPromise")
 
 
+async def lose(scene: Scene, index: int) -> list[str]:
+    """A broker dies; returns its bundles, which nobody owns then."""
+    lost, broker = scene.owned(index), f"b{index}:8080"
+    assert lost
+    scene.lost.add(index)
+    await scene.led.store.delete(f"/loadbalance/brokers/{broker}")
+    await scene.led.until(lambda: broker not in scene.led.fleet.brokers[0].brokers.reports)
+    scene.led.fleet.unreachable.add(broker)
+    for name in lost:
+        await scene.led.fleet.brokers[index].release(name)
+    return lost
+
+
+def no_more_before(lost: list[str]) -> Reason:
+    """Why a goal waits while these bundles have no owner."""
+    count = len(lost)
+    text = f"it moves nothing more until {count} bundles of brokers that left have an owner"
+    return Reason("Unsteady", text)
+
+
 async def test_a_broker_is_lost_in_the_middle() -> None:
-    """The rest of the plan is for those that are left."""
+    """Nothing more is moved until its bundles are at other brokers, and these have reported them.
+    The rest of the plan is for those that are left.
+    """
     async with a_scene() as scene:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
         await scene.step()
-        lost = scene.owned(3)
-        assert lost
-        scene.lost.add(3)
-        await scene.led.store.delete("/loadbalance/brokers/b3:8080")
-        await scene.led.until(lambda: "b3:8080" not in scene.led.fleet.brokers[0].brokers.reports)
-        scene.led.fleet.unreachable.add("b3:8080")
-        for name in lost:
-            await scene.led.fleet.brokers[3].release(name)
+        lost, left = await lose(scene, 3), scene.owned(1)
+        assert len(left) - len(scene.owned(2)) > 4
         for _ in range(20):
             await scene.step()
-        assert waits_until(scene, order.id) == (
-            f"{len(lost)} bundles of brokers that left have an owner"
-        )
-        for name, index in zip(lost, (1, 2) * len(lost), strict=False):
-            await scene.led.fleet.brokers[index].acquire(name)
+            assert scene.goals.goal(order.id).waits == no_more_before(lost)
+        placed = {name: await scene.led.load_manager.place(name) for name in lost}
+        for _ in range(10):
+            await scene.step()
+            assert scene.goals.goal(order.id).waits == no_more_before(lost)
+        assert scene.owned(1) == left
+        for name, broker in placed.items():
+            await scene.led.fleet.brokers[int(broker[1])].acquire(name)
         ended = await scene.run(order.id)
         assert ended.ended == REACHED
+        assert scene.owned(1) != left
         assert abs(len(scene.owned(1)) - len(scene.owned(2))) <= 3
+
+
+async def test_bundles_that_no_lookup_asks_for_are_not_waited_for_for_ever() -> None:
+    """Their clients are gone: as long as averages of such bundles are kept, and no longer."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost, left = await lose(scene, 3), scene.owned(1)
+        await asyncio.sleep(UNREPORTED_MS_MAX / 1000 - 10)
+        await scene.step()
+        assert scene.goals.goal(order.id).waits == no_more_before(lost)
+        assert scene.owned(1) == left
+        await asyncio.sleep(10)
+        assert (await scene.run(order.id)).ended == REACHED
+        assert scene.owned(1) != left
+
+
+async def test_a_broker_is_emptied_although_another_one_is_lost() -> None:
+    """Also after a goal that waits for the lost bundles: it is about to stop."""
+    async with a_scene() as scene:
+        even = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost = await lose(scene, 3)
+        await scene.step()
+        made = scene.goals.goal(even.id).progress.ordered
+        emptied = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        for _ in range(20):
+            await scene.step()
+        assert scene.owned(1) == []
+        assert scene.owned(2) == [name for name in BUNDLES if name not in lost]
+        assert scene.goals.goal(emptied.id).progress.arrived == COUNT - made
+        assert scene.goals.goal(even.id).progress.ordered == made
+
+
+async def test_it_does_not_end_while_bundles_have_no_owner() -> None:
+    """The brokers that are left look even."""
+    async with a_scene() as scene:
+        order_id = await looks_reached(scene)
+        lost = await lose(scene, 3)
+        for _ in range(20):
+            await scene.step()
+        until = waits_until(scene, order_id)
+        assert until == f"{len(lost)} bundles of brokers that left have an owner"
+        for name, index in zip(lost, (1, 2) * len(lost), strict=False):
+            await scene.led.fleet.brokers[index].acquire(name)
+        assert (await scene.run(order_id)).ended == REACHED
 
 
 def waits_until(scene: Scene, order_id: str) -> str:

@@ -11,6 +11,7 @@ from steer.fake_pulsar import NAMESPACE, a_pulsar
 from steer.watched import ACT, AGAIN_S, MANY_MOVES, Watching, beside, watching
 
 from loadmanager.engine.history.records import Decision
+from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans.goals import Emptied, Even, PlanLimits
 from loadmanager.engine.strategies.plan import Unload
@@ -176,6 +177,43 @@ async def test_a_goal_is_reached_beside_pulsar(tmp_path: Path, *, extensible: bo
             assert ended.ended is not None
             assert (ended.ended.code, ended.progress.ordered) == ("Limits", 7)
             assert len(pulsar.moved) == 7
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_goal_waits_for_bundles_without_an_owner(
+    tmp_path: Path, *, comes_back: bool
+) -> None:
+    """Pulsar has the next lookup place them. One that no client looks up is waited for as long as
+    its averages are kept, and not for ever.
+    """
+    async with watching(tmp_path, (9, 2, 5), settings=APPROVE) as daemon:
+        pulsar, clock = daemon.pulsar, daemon.clock
+        pulsar.switch_off()
+        await daemon.cycle()
+        goals, (first, second, gone) = daemon.work.operations.goals, pulsar.brokers
+        goal = await goals.propose(Even(15), PlanLimits(), approve=True)
+        lost = pulsar.owned(gone)
+        await pulsar.stop(gone)
+        pulsar.brokers.remove(gone)
+        for bundle in lost:
+            del pulsar.owners[bundle]
+        await daemon.work.read()
+        forgotten_ms = clock.now_ms() + UNREPORTED_MS_MAX
+        clock.pass_s(300)  # until the breaker closes again
+        await daemon.work.read()
+        while clock.now_ms() < forgotten_ms - (300_000 if comes_back else 20_000):
+            await daemon.goal_step()
+            waits = goals.goal(goal.id).waits
+            assert waits is not None
+            assert "until 5 bundles of brokers that left have an owner" in waits.text
+        assert pulsar.moved == []
+        if comes_back:
+            pulsar.owners |= dict.fromkeys(lost, first)
+            await daemon.work.read()
+        for _ in range(5):
+            await daemon.goal_step()
+        assert {destination for _, destination in pulsar.moved} == {second}
+        assert (clock.now_ms() < forgotten_ms) is comes_back
 
 
 async def test_a_goal_that_is_approved_while_a_hold_is_in_force_says_so(tmp_path: Path) -> None:

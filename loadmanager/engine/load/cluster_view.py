@@ -136,6 +136,8 @@ class ClusterView:
         """Bundle → when its broker stopped reporting it. Another broker may report it since."""
         self._orphans: set[str] = set()
         """Bundles of brokers that went: unowned until a lookup has them placed."""
+        self.placed_again: set[str] = set()
+        """Bundles of brokers that went, on their way to another one."""
 
     # Events
 
@@ -211,7 +213,9 @@ class ClusterView:
             self._pending.add(bundle, broker_id, self.bundle_data.expect(bundle))
             self._served.placed(broker_id, [bundle])
             self._placed_ms.set([bundle], now_ms)
-        self._orphans.discard(bundle)
+        if bundle in self._orphans:
+            self._orphans.remove(bundle)
+            self.placed_again.add(bundle)
 
     def not_placed(self, bundle: str) -> None:
         """Forget that a bundle is on its way."""
@@ -361,6 +365,7 @@ class ClusterView:
             if broker is not None:
                 self._served.not_placed(broker, [bundle])
             self._placed_ms.pop(bundle, None)
+        self.placed_again.difference_update(bundles)
         self._pending.remove(bundles)
 
     def _forget_moves(self, now_ms: int, grace_ms: float) -> None:
