@@ -68,13 +68,14 @@ class Decisions:
         cycle: int,
         weight: int = 1,
         same: Hashable = None,
+        at_ms: int | None = None,
     ) -> RecentDecision:
-        """Remember a decision of a kind, made now.
+        """Remember a decision of a kind; `at_ms`: when it was made; None: now.
 
         A cycle that is the same as the last one of its kind is counted there, with the newer
         figures. `weight`: how many moves and refusals it has.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms() if at_ms is None else at_ms
         decision = None if same is None else self._last(kind)
         if decision is not None and (decision.epoch, decision.same) == (epoch, same):
             self._recent.remove(decision)
@@ -87,7 +88,12 @@ class Decisions:
             decision = RecentDecision(
                 f"{epoch}-{self._number}", kind, epoch, cycle, now_ms, now_ms, details, weight, same
             )
-        self._recent.appendleft(decision)
+        place = 0
+        while at_ms is not None and place < len(self._recent):
+            if self._recent[place].last_ms <= at_ms:
+                break
+            place += 1
+        self._recent.insert(place, decision)
         self._weight += weight
         while len(self._recent) > DECISIONS_MAX or (
             self._weight > WEIGHT_MAX and len(self._recent) > 1

@@ -462,12 +462,18 @@ class LoadManager:
         self.records.planned(self.cycles, plan, (decision.id,))
 
     def moved(self, move: Move, life: int | None = None) -> None:
-        """Record a move that has ended, and put it among the decisions: its outcome beside its
-        reason.
+        """Record a move that has ended, and put it among the decisions of that time: its outcome
+        beside its reason.
         """
         if move.state is MoveState.FAILED and move.author is Author.CYCLE:
             self.not_moved += 1
-        decision = self._remember("move", partial(of_move, copy.copy(move)))
+        decision = self.records.decisions.remember(
+            "move",
+            partial(of_move, copy.copy(move)),
+            epoch=self.term.epoch,
+            cycle=self.cycles,
+            at_ms=move.ended_at,
+        )
         order = self._ordered_by.pop(move.id, None)
         ids = (decision.id,) if order is None else (decision.id, order)
         self.records.moved(self.cycles, move, life, ids)

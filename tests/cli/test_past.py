@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.admin.serving import serving
@@ -32,9 +33,11 @@ from loadmanager.engine.history.records import (
     AuditedChange,
     BrokerLoad,
     BundleLoad,
+    Decision,
     OwnershipStep,
     Throttle,
     TopicLoad,
+    recorded_move,
 )
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.metadata import paths
@@ -150,6 +153,49 @@ async def test_decisions_go_on_into_earlier_terms(
         (row,) = (await shell.run("moves", "list", "--since", "3h"))[1].splitlines()[1:2]
         assert "1 of 4 clients back" in row
         assert "no move ended then" in (await shell.run("moves", "list", "--since", "1h"))[1]
+
+
+async def test_moves_are_dated_when_they_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not when their clients had been counted, which takes up to minutes and is out of order;
+    records of earlier versions have that time only.
+    """
+    now = SystemClock().now_ms()
+    ends = {"source": "b1:8080", "destination": "b2:8080", "author": "cycle", "state": "done"}
+
+    def a_move(ended_ms: int, counted_ms: int, name: str, **more: Any) -> Decision:
+        return a_decision(counted_ms, "move", bundle=BUNDLE, move=name, **ends, **more)
+
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        first, second, old = (now - minutes * MINUTE for minutes in (30, 29, 28))
+        times = {"started_at": first - 500, "ended_at": first, "waited_ms": 2_000}
+        await written(
+            served,
+            0,
+            a_move(second, second + 1_000, "1-m2", ended_at=second),
+            a_move(first, first + 3 * MINUTE, "1-m1", **times),
+            a_move(old, old, "1-m3"),
+        )
+
+        async def listed(*words: str) -> list[list[str]]:
+            rows = (await shell.run("moves", "list", *words))[1].splitlines()[1:]
+            return [row.split()[1:3] for row in rows if " 1-m" in row]
+
+        assert await listed("--since", "1h") == [
+            [time_of_day(at), name]
+            for at, name in ((old, "1-m3"), (second, "1-m2"), (first, "1-m1"))
+        ]
+        until = ("--until", f"{clock(first + 1_000).replace(' ', 'T')}")
+        assert await listed("--since", "1h", *until) == [[time_of_day(first), "1-m1"]]
+        assert (await shell.json("moves", "list", *until, "--since", "1h"))[0]["ts"] > first
+        decided = await shell.json("decisions", "--since", "1h")
+        assert [(it["ts"], it["endedAt"]) for it in decided["decisions"]] == [
+            (at, at) for at in (old, second, first)
+        ]
+    move = recorded_move(a_move(first, first + 3 * MINUTE, "1-m1", **times))
+    assert (move.created_at, move.started_at, move.ended_at) == (first - 2_500, first - 500, first)
 
 
 async def test_reasons_are_counted_and_not_cycles_without_moves(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.bundles import old_traffic
+from loadmanager.cli.admin.moves import unrecorded
 from loadmanager.cli.admin.sentences import because, clients, lines_of, so_far_text
 from loadmanager.cli.admin.under_way import slow_moves
 from loadmanager.engine.history.records import move_record, recorded_move
@@ -225,12 +226,22 @@ def test_a_move_off_a_broker_that_does_not_answer() -> None:
     ):
         ended = replace(SILENT, state=state, ended_at=31_000, outcome=outcome)
         record = move_record(31_000, "b0", ended, epoch=1, cycle=1, life=None)
-        recorded = recorded_move(record, 31_000)
+        recorded = recorded_move(record)
         lines = lines_of(of_move(recorded, id="1-m1", ts=31_000, kind="move", epoch=1, cycle=1))
         assert lines[-1].strip() == (
             "b1:8080 gave no answer since 1970-01-01 00:00:01Z: nobody may have been served "
             f"{until}; 4 clients of it may have waited"
         )
+
+
+def test_moves_whose_clients_are_still_counted_are_listed() -> None:
+    """A list of a time has them before there is a record; not those that have not ended."""
+    done = replace(SILENT, state=MoveState.DONE, ended_at=31_000, outcome=Outcome("moved"))
+    ((ended_ms, move, record),) = unrecorded([done, SILENT], 30_000, 40_000)
+    assert (ended_ms, move, record["move"], record["endedAt"]) == (31_000, done, "1-m1", 31_000)
+    assert not {"broker", "cycle"} & record.keys()
+    assert not unrecorded([done], 32_000, None)
+    assert not unrecorded([done], None, 30_000)
 
 
 def test_traffic_of_late_reports_says_from_when_it_is() -> None:

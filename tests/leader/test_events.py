@@ -124,6 +124,18 @@ async def test_quiet_cycles_in_a_row_are_one_decision() -> None:
     assert len(told) == 10
 
 
+async def test_what_is_known_later_stands_where_it_happened() -> None:
+    """A move whose clients were counted for a minute, among what was decided meanwhile."""
+    time = LoopTime()
+    kept, now = Decisions(time), time.now_ms()
+    for at in (-60_000, None, -90_000, -60_000):
+        at_ms = None if at is None else now + at
+        kept.remember("x", DecisionShown, epoch=1, cycle=0, at_ms=at_ms)
+    assert [(it.id, it.ts - now) for it in kept.last(10)] == [
+        ("1-2", 0), ("1-4", -60_000), ("1-1", -60_000), ("1-3", -90_000),
+    ]  # fmt: skip
+
+
 async def test_kept_decisions_are_bounded_by_number_and_size() -> None:
     """The oldest go; a single one that is too large stays alone."""
     kept = Decisions(LoopTime())

@@ -63,6 +63,7 @@ async def test_a_move_is_verified() -> None:
         (move,) = await carried_out(led, unload())
         assert led.fleet.owners(A) == ["b2:8080"]
         decision = led.load_manager.records.decisions.last(1)[0]
+        assert decision.ts == move.ended_at
         assert (decision.kind, decision.reason, decision.why) == (
             "move",
             "test",
@@ -83,6 +84,11 @@ async def test_a_move_is_verified() -> None:
         }
         assert led.load_manager.snapshot(led.strategies.value).pause_s == 0.305
         record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
+        assert (record.ts, record.started_at, record.ended_at) == (
+            7,
+            move.started_at,
+            move.ended_at,
+        )
         assert (record.action, record.state, record.owner, record.clients_back) == (
             "move",
             "done",

@@ -161,10 +161,10 @@ def _made(decision: Decision, move: Decision) -> bool:
 def _moves(parts: _Parts) -> dict[str, Move]:
     """Id → the move as the leader of then knew it."""
     moves = {}
-    for event, record in parts.records:
+    for _, record in parts.records:
         if record.action == "move":
             try:
-                moves[record.move or ""] = recorded_move(record, event.last)
+                moves[record.move or ""] = recorded_move(record)
             except OperationalError as error:
                 parts.unreadable.add(str(error))
     return moves

@@ -77,6 +77,8 @@ def decisions(admin: AdminClient, at: int | None, limit: int, **given: Any) -> O
     decided = _present(admin, wanted)
     if len(decided.decisions) < limit and has_archives(admin):
         _add_earlier(admin, wanted, decided)
+    decided.decisions.sort(key=lambda decision: -decision.ts)
+    decided.raw.sort(key=lambda decision: -int(decision["ts"]))
     lines = [line for decision in decided.decisions for line in lines_of(decision)]
     names = [name for name in (wanted.bundle, wanted.broker) if name]
     parts: list[Shown] = [] if wanted.until is not None else [slow_moves_of(admin, names)]
@@ -116,7 +118,9 @@ def _present(admin: AdminClient, wanted: Wanted) -> Decided:
 def _add_earlier(admin: AdminClient, wanted: Wanted, decided: Decided) -> None:
     """Those before the ones that the leader knows."""
     until_ms = wanted.until if wanted.until is not None else now_ms()
-    oldest = min((_first_ms(decision) for decision in decided.decisions), default=until_ms + 1)
+    present_ids = {decision.id for decision in decided.decisions}
+    own = [_first_ms(decision) for decision in decided.decisions if not _of_earlier(decision)]
+    oldest = min(own, default=until_ms + 1)
     rest = wanted.limit - len(decided.decisions)
     at_most = min(rest * PER_DECISION, EVENTS_MAX)
     events: EventsOfAll = events_of(
@@ -130,13 +134,18 @@ def _add_earlier(admin: AdminClient, wanted: Wanted, decided: Decided) -> None:
     )
     cut_off = len(events.events) >= at_most
     whole_after_ms = events.events[-1].last if cut_off else -inf
-    earlier = decisions_of(events.events, inf if wanted.about is not None else whole_after_ms)[
-        :rest
-    ]
+    whole_after_ms = inf if wanted.about is not None else whole_after_ms
+    earlier = [it for it in decisions_of(events.events, whole_after_ms) if it.id not in present_ids]
+    earlier = earlier[:rest]
     decided.decisions += earlier
     decided.raw += to_builtins(earlier)
     decided.missing |= events.missing
     decided.notes += events.notes
+
+
+def _of_earlier(decision: DecisionShown) -> bool:
+    """Whether it is a move of an earlier term, of which this leader counted the clients."""
+    return isinstance(decision.move, str) and not decision.move.startswith(f"{decision.epoch}-m")
 
 
 def _first_ms(decision: DecisionShown) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import click
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 
 from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN, count_of, query
@@ -28,7 +29,12 @@ from loadmanager.cli.admin.times import (
 )
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
-from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.history.records import (
+    Decision,
+    decided_ms,
+    move_record,
+    recorded_move,
+)
 from loadmanager.engine.load.wishes import Pin, Wishes
 from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.kit.errors import OperationalError
@@ -49,6 +55,8 @@ from loadmanager.leader.documents.moves import (
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
 CORDONS = f"{OWN}/cordons"
+ENDED_MAX = 1_000
+"""Moves that a leader is asked for."""
 BUNDLES_MAX = 10_000
 """As many as a leader lists."""
 
@@ -80,14 +88,10 @@ def moves_list(
     until = until_of(at, until)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
     if since is not None or until is not None:
-        past = events_of(admin, ("decision.move",), since_ms=since, until_ms=until, limit=limit)
-        data = [event.record for event in past.events]
-        moves = [recorded_move(event.record_as(Decision), event.ts) for event in past.events]
-        for move in moves:
-            move.id = _OF_EARLIER_VERSION.sub(r"\1-m\2", move.id)
-        ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in moves]
+        past = moves_between(admin, since, until, limit)
+        ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in past.moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
-        return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)
+        return Output(past.data, (shown, *incomplete(past.notes)), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     present_ms = now_ms()
     rows = [_row(move, present_ms) for move in answer.moves]
@@ -96,6 +100,61 @@ def moves_list(
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin, now_ms())
     return Output(raw, tuple(parts))
+
+
+@dataclass(slots=True)
+class MovesThen:
+    """Moves that ended within a time, the newest first."""
+
+    moves: list[Move]
+    data: list[dict[str, Any]]
+    """Their records. One that the leader has not recorded yet has no `broker` and no `cycle`."""
+    notes: list[str]
+    missing: dict[str, str]
+
+
+def moves_between(
+    admin: AdminClient, since: int | None, until: int | None, limit: int
+) -> MovesThen:
+    """The moves of the archives, and those of the present leader that are not recorded yet, because
+    their clients are still counted.
+    """
+    past = events_of(admin, ("decision.move",), since_ms=since, until_ms=until, limit=limit)
+    records = [event.record_as(Decision) for event in past.events]
+    ended = [
+        (decided_ms(record), recorded_move(record), event.record)
+        for record, event in zip(records, past.events, strict=True)
+    ]
+    recorded = {record.move for record in records}
+    with contextlib.suppress(OperationalError):
+        answer = admin.get(MOVES + query(limit=ENDED_MAX), MovesShown)
+        ended += unrecorded([it for it in answer.moves if it.id not in recorded], since, until)
+    ended.sort(key=lambda it: -it[0])
+    moves = [move for _, move, _ in ended[:limit]]
+    for move in moves:
+        move.id = _OF_EARLIER_VERSION.sub(r"\1-m\2", move.id)
+    return MovesThen(moves, [data for *_, data in ended[:limit]], past.notes, past.missing)
+
+
+def unrecorded(
+    moves: Sequence[Move], since: int | None, until: int | None
+) -> list[tuple[int, Move, dict[str, Any]]]:
+    """When each of the moves ended that did so within a time, the move, and what its record will
+    have, without what is not known yet.
+    """
+    return [
+        (at, move, _record_of(move, at))
+        for move in moves
+        if (at := move.ended_at) is not None
+        and (since is None or at >= since)
+        and (until is None or at <= until)
+    ]
+
+
+def _record_of(move: Move, ended_ms: int) -> dict[str, Any]:
+    epoch = int(move.id.partition("-")[0])
+    record = to_builtins(move_record(ended_ms, "", move, epoch=epoch, cycle=0, life=None))
+    return {name: value for name, value in record.items() if name not in ("broker", "cycle")}
 
 
 def _row(move: Move, present_ms: int) -> tuple[Cell, ...]:

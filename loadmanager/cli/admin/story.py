@@ -52,7 +52,9 @@ TAKEN_MS = 10_000
 this one left, by at most so much.
 """
 MOVE_MS = 120_000
-"""A move is recorded when its clients are back, or a minute later."""
+"""An earlier version dates a move when its clients are back, or a minute after it ended."""
+CLOCKS_MS = 1_000
+"""So far the clocks of two brokers may be apart."""
 ORDERED_MS = 10_000
 """A change is recorded when its request is answered: so long after what it had bundles do, at
 most, and by the clock of another broker.
@@ -159,7 +161,7 @@ def told_once(events: Sequence[ArchivedEvent], broker: str) -> list[ArchivedEven
         if step.broker != broker and step.bundle in taken:
             return True
         its = (ts for ts, bundle, end in ends if (bundle, end) == (step.bundle, step.broker))
-        return any(0 <= ts - event.ts <= MOVE_MS for ts in its)
+        return any(-CLOCKS_MS <= ts - event.ts <= MOVE_MS for ts in its)
 
     return [event for event in events if not is_mirror(event)]
 
@@ -270,7 +272,7 @@ def _step(event: ArchivedEvent, orders: Sequence[tuple[int, str]]) -> str:
     step = event.record_as(OwnershipStep)
     reason = step.reason
     if reason in BY_OPERATORS:
-        after = [it for it in orders if -1000 <= it[0] - step.ts <= ORDERED_MS]
+        after = [it for it in orders if -CLOCKS_MS <= it[0] - step.ts <= ORDERED_MS]
         order = min(after, key=lambda it: (it[0] < step.ts, abs(it[0] - step.ts)), default=(0, ""))
         by = order[1]
         reason = f"{OPERATORS_ORDER}, ordered by {by}" if by else OPERATORS_ORDER

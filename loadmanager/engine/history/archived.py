@@ -19,6 +19,7 @@ from loadmanager.engine.history.records import (
     OwnershipStep,
     Throttle,
     TopicLoad,
+    decided_ms,
 )
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.history.catalogue import Catalogue, EventsOf, FiguresOf
@@ -167,7 +168,7 @@ ARCHIVED: Catalogue = {
     BundleLoad.kind: FiguresOf(BUNDLE, _row("bundle", BUNDLE)),
     TopicLoad.kind: FiguresOf(TOPIC, _row("topic", TOPIC)),
     Throttle.kind: FiguresOf(LIMIT, _limit),
-    Decision.kind: EventsOf(_of_decision, _same, decision_kind),
+    Decision.kind: EventsOf(_of_decision, _same, decision_kind, decided_ms),
     OwnershipStep.kind: EventsOf(_of_step),
     AuditedChange.kind: EventsOf(_of_change),
     MemberChange.kind: EventsOf(_of_member),

@@ -158,6 +158,12 @@ class Decision(Record):
     """
     clients: int | None = None
     """Producers and consumers of the bundle when the move began, by the source's last report."""
+    started_at: int | None = None
+    """When the move began; None: it did not, or a version before wrote this."""
+    ended_at: int | None = None
+    """When the move ended; None: a version before wrote this. `ts` is when this was written: once
+    its clients were counted, up to minutes later.
+    """
     figures: dict[str, str] = msgspec.field(default_factory=dict)
     """Of `place`: the numbers of a rule that says them, as texts: BalancedPlacement says what the
     broker uses, by the model and by its sensors, with the model's error.
@@ -435,14 +441,23 @@ def move_record(
         clients=move.clients,
         life=life,
         waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_at),
+        started_at=begun_ms,
+        ended_at=move.ended_at,
         ids=list(ids),
     )
 
 
-def recorded_move(record: Decision, ended_ms: int) -> Move:
+def decided_ms(record: Decision) -> int:
+    """When it happened: of a move, when it ended, and not when its clients had been counted."""
+    return record.ts if record.ended_at is None else record.ended_at
+
+
+def recorded_move(record: Decision) -> Move:
     """The move that `move_record` recorded. Raises `OperationalError` for words of another
     version.
     """
+    ended_ms = decided_ms(record)
+    begun_ms = ended_ms if record.started_at is None else record.started_at
     try:
         author, state = Author(record.author), MoveState(record.state)
     except ValueError as error:
@@ -459,8 +474,8 @@ def recorded_move(record: Decision, ended_ms: int) -> Move:
         author=author,
         swap=None,
         state=state,
-        created_at=ended_ms - (record.waited_ms or 0),
-        started_at=None,
+        created_at=begun_ms - (record.waited_ms or 0),
+        started_at=record.started_at,
         ended_at=ended_ms,
         outcome=recorded_outcome(record),
         clients=record.clients,

@@ -231,14 +231,14 @@ class ArchiveFile:
     def _write_event(self, record: Any) -> None:
         rule = self._catalogue[record.kind]
         assert isinstance(rule, EventsOf)
-        same = rule.same(record)
+        same, ts = rule.same(record), rule.at(record)
         nothing: tuple[int, int, set[str]] = (0, 0, set())
         event, began_ms, named = nothing if same is None else self._folds.get(same, nothing)
         document, about = self._encoder.encode(record), set(rule.about(record))
-        if event and 0 <= record.ts - began_ms < FOLD_MS:
+        if event and 0 <= ts - began_ms < FOLD_MS:
             self._db.execute(
                 "UPDATE event SET last=max(last, ?), times=times+1, record=? WHERE id=?",
-                (record.ts, document, event),
+                (ts, document, event),
             )
             self._add_about(event, began_ms, about - named)
             named |= about
@@ -246,15 +246,15 @@ class ArchiveFile:
         event = (
             self._db.execute(
                 "INSERT INTO event(kind, ts, last, times, record) VALUES(?, ?, ?, 1, ?)",
-                (rule.kind(record), record.ts, record.ts, document),
+                (rule.kind(record), ts, ts, document),
             ).lastrowid
             or 0
         )
         if same is not None:
             if len(self._folds) >= FOLDS_MAX:
                 del self._folds[next(iter(self._folds))]
-            self._folds[same] = (event, record.ts, about)
-        self._add_about(event, record.ts, about)
+            self._folds[same] = (event, ts, about)
+        self._add_about(event, ts, about)
 
     def _add_about(self, event: int, ts: int, names: Set[str]) -> None:
         self._db.executemany(

@@ -26,6 +26,8 @@ class EventsOf:
     """Records of the same value are counted, and the last one stands for all; None: never."""
     kind: Callable[[Any], str] = lambda record: str(record.kind)
     """Record → the kind that is asked for."""
+    at: Callable[[Any], int] = lambda record: int(record.ts)
+    """Record → when it happened, in ms since the epoch."""
 
 
 Catalogue = Mapping[str, FiguresOf | EventsOf]
