@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.audit import CHANGES_MAX, KnownChanges, by_operator, changes_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import since_option
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.records import Decision
@@ -33,6 +34,10 @@ BALANCED = (
     "that back, `undo ID` what one cycle of `admin decisions` or one move of `moves list` moved"
 )
 MOVES = f"{OWN}/moves"
+PAUSED = (
+    "that holds the balancer, and not this undo, which an operator orders; "
+    "`loadmanager admin moves resume` ends it"
+)
 AGAIN = "the balancer may move them again: `loadmanager admin moves pause` holds it"
 EXAMPLES = """examples:
   loadmanager admin audit --since 1h              # changes with their ids
@@ -73,18 +78,22 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
         raise click.UsageError("--moves needs --since, and goes with no --role")
     if yes and seal is not None:
         raise click.UsageError("--yes and --plan say the same: give one of them")
-    changes = KnownChanges([], [], {})
+    changes, cancelled = KnownChanges([], [], {}), dict[str, list[str]]()
     if moves_only:
-        ids, changes = _moves_since(admin, since)
+        ids, changes, cancelled = _moves_since(admin, since)
     elif since is not None:
         changes = changes_of(admin, role, since, None, limit=CHANGES_MAX)
         ids = _ids_of(changes.changes)
     notes = [*incomplete(changes.notes), *_without_id(changes.changes)]
     plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
     notes += incomplete(plan.notes)
+    raw = {**raw, "cancelOut": cancelled} if moves_only else raw
     status = 1 if plan.cannot or not plan.steps or notes else 0
-    balanced: list[Shown] = [] if since is None else [AGAIN if moves_only else BALANCED]
-    parts: list[Shown] = [[*_steps(plan.steps), *_cannot(plan.cannot)], *notes, *balanced]
+    paused = _paused(admin, plan.steps)
+    again: list[Shown] = [] if paused or not moves_only else [AGAIN]
+    balanced: list[Shown] = [BALANCED] if since is not None and not moves_only else []
+    steps = [*_steps(plan.steps), *_cannot(plan.cannot), *_cancelled(cancelled)]
+    parts: list[Shown] = [steps, *notes, *balanced, *paused, *again]
     if not plan.steps:
         return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
     if not yes and seal is None:
@@ -135,9 +144,27 @@ def _may_be_undone(change: ChangeShown) -> bool:
     return by_operator(change) and not change.failed
 
 
-def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], KnownChanges]:
+def _paused(admin: AdminClient, steps: Sequence[UndoStep]) -> list[Shown]:
+    """That moves are paused, if the plan moves something."""
+    if all(step.of.startswith("/") for step in steps):
+        return []
+    pause = admin.get(f"{MOVES}?limit=1", MovesShown).paused
+    return [] if pause is None else [f"{paused_text(pause)}: {PAUSED}"]
+
+
+def _cancelled(cancelled: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The moves that cancel out, by bundle."""
+    for bundle, ids in sorted(cancelled.items()):
+        yield f"{' and '.join(ids)}  {count_of(len(ids), 'move')}"
+        yield f"    {bundle} was moved back to where it was: there is nothing to undo"
+
+
+def _moves_since(
+    admin: AdminClient, since_ms: int
+) -> tuple[tuple[str, ...], KnownChanges, dict[str, list[str]]]:
     """The ids of the moves that were made since then, the newest first, from the archives and, of
-    those that wait for their clients, from the leader; and what is missing.
+    those that wait for their clients, from the leader; what is missing; and bundle → the moves that
+    cancel out, which are not among the ids.
     """
     made: dict[str, _Made] = {}
     answer = admin.get(f"{MOVES}?limit={ENDED_MAX}", MovesShown)
@@ -157,10 +184,11 @@ def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], Kn
     if not later:
         raise OperationalError("no move since then is known: nothing to undo")
     back = _back_again(later.values())
-    ids = sorted(
-        (it for it, move in later.items() if move.bundle not in back),
-        key=lambda it: -later[it].ended,
-    )
+    newest = sorted(later, key=lambda it: -later[it].ended)
+    ids = [it for it in newest if later[it].bundle not in back]
+    cancelled = {
+        bundle: [it for it in newest if later[it].bundle == bundle] for bundle in back if bundle
+    }
     if not ids:
         raise OperationalError(
             f"what was moved since then is back where it was, {count_of(len(back), 'bundle')}: "
@@ -171,7 +199,7 @@ def _moves_since(admin: AdminClient, since_ms: int) -> tuple[tuple[str, ...], Kn
             f"there are {len(ids)} moves since then, and {IDS_MAX} are undone at once: a later "
             "--since says which"
         )
-    return tuple(ids), past_changes
+    return tuple(ids), past_changes, cancelled
 
 
 class _Made(NamedTuple):

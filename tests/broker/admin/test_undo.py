@@ -364,6 +364,39 @@ async def test_moves_only(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await at_a_terminal(served, capsys, "--moves", "1-m1"))[0] == 2
 
 
+async def test_moves_that_cancel_out_and_a_pause_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is left out without a word; a pause holds the balancer, and not the undo."""
+    async with serving(2) as served:
+        await served.own(FIRST, SECOND, at=0)
+        for bundle, index in ((FIRST, 1), (SECOND, 1), (FIRST, 0)):
+            await do(
+                served, "POST", MOVES, {"bundle": bundle, "destination": served.broker_id(index)}
+            )
+        words = ("--moves", "--since", "1970-01-01")
+        _, text = await at_a_terminal(served, capsys, *words)
+        assert "moves pause` holds it" in text
+        lines = text.splitlines()
+        at = lines.index("1-m3 and 1-m1  2 moves")
+        assert (
+            lines[at + 1] == f"    {FIRST} was moved back to where it was: there is nothing to undo"
+        )
+        assert [line.split()[0] for line in lines if line.endswith("  move")] == ["1-m2"]
+        assert "paused" not in text
+        await do(served, "PUT", f"{MOVES}/pause", {"seconds": 600, "note": "look"})
+        status, text = await at_a_terminal(served, capsys, *words, "--yes")
+        assert (status, "1 move queued" in text) == (0, True), text
+        (paused,) = [
+            line for line in text.splitlines() if line.startswith("moves are paused until")
+        ]
+        assert "(look; by 127.0.0.1)" in paused
+        assert "not this undo" in paused
+        assert paused.endswith("`loadmanager admin moves resume` ends it")
+        assert "moves pause` holds it" not in text
+        await moved_to(served, SECOND, 0)
+
+
 def test_grants_in_words() -> None:
     """Who may do what afterwards, in the namespace, on a topic and of a subscription."""
     now, then = (
