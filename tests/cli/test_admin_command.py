@@ -549,7 +549,16 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         placed = f"{decision['bundle']} placed on {decision['broker']}"
         assert head == f"{decided:%Y-%m-%d %H:%M:%S}Z  {decision['id']}  {placed}"
         assert fields[0].strip() == "one of 2 equally good brokers"
-        assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
+        dry = (await shell.run("dry-run", at=1))[1]
+        assert "0 bundles would move" in dry
+        assert "paused" not in dry
+        assert (await shell.json("dry-run"))["paused"] is None
+        assert (await shell.run("moves", "pause", "10m", "--note", "look"))[0] == 0
+        *_, paused, advice = (await shell.run("dry-run", at=1))[1].splitlines()
+        assert paused.startswith("moves are paused until ")
+        assert " (look; by 127.0.0.1), since " in paused
+        assert advice.endswith("`loadmanager admin moves resume` ends the pause")
+        assert (await shell.json("dry-run"))["paused"]["note"] == "look"
 
 
 async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,14 +6,19 @@ import re
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
-from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, pair
-from loadmanager.cli.admin.moves import text_of
+from loadmanager.cli.admin.moves import MOVES, PAUSED, text_of
+from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.strategies.plan_document import figure, plan_lines
+from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.leader.documents.plans import SealedPlan
+
+RESUME = "no cycle makes these moves meanwhile; `loadmanager admin moves resume` ends the pause"
 
 
 def words(name: str) -> str:
@@ -53,7 +58,12 @@ def dry_run(
     body |= {"shedder": strategy} if strategy else {}
     body |= {"placement": placement} if placement else {}
     plan, raw = admin.ask("POST", f"{OWN}/dry-runs", body, SealedPlan)
-    return Output(raw, plan_text(plan))
+    pause = admin.get(MOVES + query(limit=1), MovesShown).paused
+    paused = [] if pause is None else [f"{paused_text(pause)}: {PAUSED}", RESUME]
+    return Output(
+        {**raw, "paused": None if pause is None else to_builtins(pause)},
+        [*plan_text(plan), *paused],
+    )
 
 
 def plan_text(plan: SealedPlan) -> list[str]:
