@@ -421,10 +421,15 @@ class LoopBusy:
     """
 
     INTERVAL_S = 0.25
+    LATE_S = 2.0
 
     def __init__(self) -> None:
         self.fraction = 0.0
         self.lag_s = 0.0
+        self.on_late: Callable[[float], None] = lambda _seconds: None
+        """Called with how late a timer was, if that is `LATE_S` or more: the process was frozen,
+        got no CPU, or was busy with one thing.
+        """
 
     async def run(self) -> None:
         """Measure, forever."""
@@ -434,6 +439,8 @@ class LoopBusy:
             await asyncio.sleep(self.INTERVAL_S)
             spent_s = loop.time() - wall_s
             self.lag_s = max(0.0, spent_s - self.INTERVAL_S)
+            if self.lag_s >= self.LATE_S:
+                self.on_late(self.lag_s)
             # Averages over about two seconds, so that one garbage collection is not an overload.
             self.fraction += 0.12 * (
                 min(1.0, (time.thread_time() - cpu_s) / spent_s) - self.fraction

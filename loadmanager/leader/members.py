@@ -14,6 +14,8 @@ import msgspec
 
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.unserved import UnservedBundles
+from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.conf import Live, conf
 from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
@@ -223,6 +225,7 @@ class TermMembers:
         broker, report = departure.broker, departure.report
         earlier = self._book.get(broker)
         owned = set() if report is None else set(report.bundles)
+        owned -= self._moved_away(broker, report)
         owned |= {name for name, it in self.owners.by_bundle.items() if it.broker == broker}
         how = await self._how(departure)
         if how == "lost":  # its bundles may have new owners by now: the extensible manager's do
@@ -255,6 +258,17 @@ class TermMembers:
         entry = _Entry(absence, sorted(names), awaited, session=departure.session)
         self._book[broker] = entry
         self._record(absence, "left", how=absence.how, unheard_ms=self._unheard_ms(absence))
+
+    def _moved_away(self, broker: str, report: LocalBrokerData | None) -> set[str]:
+        """The bundles that a move took from a broker after its last report, which names them: a
+        drain does so, say, before the broker stops. Their clients are those of the moves.
+        """
+        reported_ms = 0 if report is None else int(report.last_update)
+        last = dict[str, str]()
+        for move in self.moves.queue.ended:  # the newest first
+            if move.state is MoveState.DONE and (move.ended_at or 0) >= reported_ms:
+                last.setdefault(move.bundle, move.source)
+        return {bundle for bundle, source in last.items() if source == broker}
 
     def _unheard_ms(self, absence: AbsentBroker) -> int | None:
         """How long ago its last sign was, at most: another leader may have seen its end first."""

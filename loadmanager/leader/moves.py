@@ -456,7 +456,10 @@ class Moves:
                 await sleep(wait_s)
                 at, back = await self._clients(move, closed)
                 if back is not None:
-                    move.outcome = outcome = _with_clients(outcome, back, at)
+                    outcome = _with_clients(outcome, back, at)
+                    if move.ended_at is not None:
+                        outcome.clients_within_ms = self.term.clock.now_ms() - move.ended_at
+                    move.outcome = outcome
                     if back.count >= closed:
                         break
         except asyncio.CancelledError:

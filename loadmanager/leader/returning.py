@@ -21,7 +21,7 @@ from loadmanager.engine.load.reports import (
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.tasks import for_each
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.documents.members import RETURN_MS_MAX, AbsentBroker
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
 
@@ -31,8 +31,6 @@ ASKED_MAX = 50
 AGAIN_MS = 1_000
 """When a bundle is asked for again; each further time after twice as long as before."""
 AGAIN_MS_MAX = 32_000
-RETURN_MS_MAX = 600_000
-"""Clients of a bundle that come later than this after it was served again are new ones."""
 SAME_LIFE_MS = 2_000
 """An owner that began to serve at moments that differ by more than this did so twice."""
 

@@ -7,6 +7,7 @@ Several complete members can therefore run in one process, on virtual time, over
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loadmanager.engine.load.manager import Manager
@@ -112,10 +113,7 @@ class ComposedMember:
         self.cluster.brokers.listeners.append(self._on_broker)
         leads = self._build_leads(stats_interval_s)
         self._leadership = Leadership(
-            self._election,
-            self.cluster.leading,
-            lambda term, scope, steps: lead(leads, term, scope, steps),
-            base.clock,
+            self._election, self.cluster.leading, partial(lead, leads), base.clock
         )
         self.unloading = Unloading(
             base=base,
@@ -191,6 +189,7 @@ class ComposedMember:
             hosting=self._hosting,
             ownership=self.ownership,
             throttling=throttling,
+            busy=self._world.busy,
         )
 
     def _build_session_keeper(self) -> SessionKeeper:

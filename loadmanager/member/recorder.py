@@ -19,7 +19,7 @@ from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.history.port import History
-from loadmanager.kit.tasks import Interval, every, sleep
+from loadmanager.kit.tasks import Interval, LoopBusy, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
 from loadmanager.member.base import Base
@@ -43,6 +43,7 @@ class Recorder:
     ownership: Ownership
     throttling: BrokerThrottling | None
     """None: the host has no limits."""
+    busy: LoopBusy
     _sampled_s: float = field(init=False)
     _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
 
@@ -63,8 +64,23 @@ class Recorder:
                 started_at=int(report.start_timestamp) or None,
             )
         )
+        self.busy.on_late = self.stood_still
         recording = Interval(base.broker, lambda settings: settings.history_interval_s)
         base.scope.spawn(every(recording, self.sample, "record", base.steps), "record")
+
+    def stood_still(self, seconds: float) -> None:
+        """This process did nothing for so long, until now: nor did its clients get anything."""
+        base, report = self.base, self.reporter.report
+        self.history.append(
+            MemberChange(
+                ts=base.clock.now_ms(),
+                broker=base.broker_id,
+                of=base.broker_id,
+                event="stood",
+                took_ms=round(1000 * seconds),
+                clients=int(report.num_producers + report.num_consumers),
+            )
+        )
 
     def on_plan(self, epoch: int, cycle: int, plan: Plan, ids: Sequence[str]) -> None:
         """The leader, which is this broker, decided."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from loadmanager.cli.admin.absences import news
-from loadmanager.cli.admin.downtimes import Unproven, lapses_of
+from loadmanager.cli.admin.downtimes import Unproven, lapse_lines, lapses_of, unproven_of
 from loadmanager.cli.admin.times import time_of_day
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
 
 NOW = 1_700_000_000_000
@@ -72,6 +73,43 @@ def test_what_is_not_served_again_is_told_of_all() -> None:
     (line,) = news(two, NOW, HOUR)
     assert "4 bundles in all, 2 without an owner until the next lookup" in line
     assert "NONE of 6 clients back" in line
+    assert "within" not in line
+    for each in two:
+        each.placed, each.placed_at = 2, each.left_at
+    (line,) = news(two, NOW + HOUR, HOUR)
+    assert "NONE of 6 clients back within 10 min" in line
+    (line,) = news(two[:1], NOW + HOUR, HOUR)
+    assert "NONE of 3 clients back within 10 min" in line
+    (line,) = news(two[:1], NOW, HOUR)
+    assert "NONE of 3 clients back, who" in line
+
+
+def test_a_freeze_is_told_as_long_as_it_was() -> None:
+    """And not as long as the session was not proven after it; what another broker did, or was long
+    before, is something else.
+    """
+
+    def change(event: str, at_ms: int, took_ms: int, of: str = "b1") -> MemberChange:
+        return MemberChange(ts=NOW + at_ms, broker=of, of=of, event=event, took_ms=took_ms)
+
+    freeze = change("stood", 0, 5_000), change("proven", 200, 100)
+    (time,) = unproven_of(freeze)
+    assert (time.begin, time.until, time.stood_ms) == (NOW - 5_000, NOW + 200, 5_000)
+    (line,) = lapse_lines(lapses_of([time]))
+    assert line.endswith("(5.2 s) b1 stood still: frozen, or without a CPU")
+    times = unproven_of([*freeze, change("proven", 0, 5_000, "b2"), change("proven", -90_000, 9)])
+    assert [(it.broker, it.until - NOW, it.stood_ms) for it in times] == [
+        ("b1", -90_000, 0), ("b2", 0, 0), ("b1", 200, 5_000),
+    ]  # fmt: skip
+    (line,) = lapse_lines(
+        lapses_of(unproven_of([change("stood", 0, 40_000), change("proven", 9_000, 9_000)]))
+    )
+    assert line.endswith(
+        "b1 could not prove its session: it stood still for 40 s, frozen, or without a CPU"
+    )
+    both = unproven_of([change("stood", 0, 5_000), change("stood", 300, 5_100, "b2")])
+    (line,) = lapse_lines(lapses_of(both))
+    assert line.endswith("b1, b2 stood still: frozen, or without a CPU")
 
 
 def test_a_process_that_ended_does_not_answer() -> None:

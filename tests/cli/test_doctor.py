@@ -342,6 +342,11 @@ def test_what_goes_on_without_zookeeper() -> None:
     fenced = replace(_cluster(metrics={"loadmanager_fenced_total": {"": 1.0}}), unproven=LAPSES)
     (said,) = [found.text for found in cluster.check(fenced) if found.subject == B3]
     assert said.endswith(" it stopped serving: 1, last until 2026-11-28 10:58:20Z")
+    froze = [Unproven(B3, 1_795_863_500_000, 5_100, 5_000), Unproven(B3, 1_795_863_400_000, 2_000)]
+    (still,) = [it for it in cluster.check(replace(_cluster(), unproven=froze)) if it.subject == B3]
+    assert still.text == (
+        "it stood still 1 time in the last day, for 5.0 s at most, last until 2026-11-28 10:58:20Z"
+    )
     dead, _ = zookeeper.check([ServerShown(address="zk1:2181", failure="refused")], 30_000)
     assert (dead.level, dead.text) == (PROBLEM, "refused; it is the only one")
 

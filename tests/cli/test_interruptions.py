@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
 from msgspec.structs import replace
 
-from loadmanager.cli.admin.interruptions import Interruptions, uncounted_losses
+from loadmanager.cli.admin.interruptions import Interruptions, interruptions, uncounted_losses
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.history.archive_answers import ArchivedEvent
@@ -66,6 +67,30 @@ async def test_moves_and_lost_brokers_count(
         )
         for words in (("status",), ("moves", "list")):
             assert total in (await shell.run(*words))[1]
+
+
+def test_a_broker_that_stood_still_interrupted_its_clients() -> None:
+    """Unless it was lost meanwhile: then they are those of a lost broker."""
+
+    def change(event: str, ts: int, of: str, **more: Any) -> ArchivedEvent:
+        record = MemberChange(ts=ts, broker=of, of=of, event=event, **more)
+        fields = msgspec.to_builtins(record)
+        return ArchivedEvent(id=1, ts=ts, last=ts, times=1, kind=record.kind, record=fields)
+
+    total = interruptions(
+        13 * 3_600_000,
+        [
+            change("stood", 9_000, "b1", took_ms=5_000, clients=3),
+            change("stood", 60_000, "b2", took_ms=40_000, clients=7),
+            change("left", 55_000, "b2", how="lost"),
+            change("clients", 66_000, "b2", clients=7, clients_back=7, clients_waited_ms=6_000),
+            change("stood", 90_000, "b2", took_ms=2_000, clients=1),
+        ],
+    )
+    assert str(total) == (
+        "today since 13:00:00Z: 0 moves, 1 broker lost, 3 standstills of brokers, 11 interruptions "
+        "of clients, longest 6.0 s, in all 59 s"
+    )
 
 
 def test_clients_of_a_lost_broker_count_while_they_come_back() -> None:

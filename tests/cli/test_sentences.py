@@ -163,6 +163,10 @@ def test_a_placement_says_what_its_broker_uses() -> None:
         (Outcome("moved", clients_closed=9, clients_back=0), "NONE of 9 clients back"),
         (Outcome("moved", clients_closed=4, clients_back=3), "ONLY 3 of 4 clients back"),
         (
+            Outcome("moved", clients_closed=2, clients_back=0, clients_within_ms=63_500),
+            "NONE of 2 clients back within 64 s",
+        ),
+        (
             Outcome("moved", clients_closed=4, clients_back=3, clients_unserved=1),
             "ONLY 3 of 4 clients back; 1 more connected and got nothing",
         ),

@@ -16,11 +16,13 @@ from clusters.running import Written, until
 from limits.driven import DrivenClock, a_broker
 from member.test_reporting import FixedSampler, a_reporter
 
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.errors import NotFoundError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.sampler import Reading
+from loadmanager.kit.tasks import LoopBusy
 from loadmanager.limits.policies import PublishRate, plain
 from loadmanager.member.recorder import Recorder
 from loadmanager.member.settings import BrokerSettings
@@ -104,6 +106,7 @@ async def test_a_recorder() -> None:
             hosting=broker.tenant,
             ownership=broker.ownership,
             throttling=throttling,
+            busy=LoopBusy(),
         )
         rate = {"publishRate": plain(PublishRate(messages_per_s=1, bytes_per_s=-1))}
         for number in range(20):
@@ -117,6 +120,12 @@ async def test_a_recorder() -> None:
             topic.close(clock())
             throttling.set_topic_policies(name, {}, clock())
         assert store.counts == {}
+        recorder.begin()
+        history.records.clear()
+        recorder.busy.on_late(5.04)  # the process goes on after a freeze
+        (stood,) = (it for it in history.records if isinstance(it, MemberChange))
+        assert (stood.of, stood.event, stood.took_ms) == (broker.address.broker_id, "stood", 5_040)
+        assert stood.clients == reporter.report.num_producers + reporter.report.num_consumers
 
 
 async def test_a_lookup() -> None:

@@ -81,7 +81,10 @@ async def test_a_move_is_verified() -> None:
             "pauseMs": 5.0,
             "unansweredSince": None,
             "clientsBackAt": None,
+            "clientsWithinMs": move.outcome.clients_within_ms,
         }
+        assert 500 <= (move.outcome.clients_within_ms or 0) < 1_000
+
         assert led.load_manager.snapshot(led.strategies.value).pause_s == 0.305
         record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
         assert (record.ts, record.started_at, record.ended_at) == (

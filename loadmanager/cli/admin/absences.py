@@ -14,6 +14,7 @@ from loadmanager.leader.documents.members import (
     ANSWERS,
     LATER,
     NO_ANSWER,
+    RETURN_MS_MAX,
     AbsentBroker,
     MembersShown,
 )
@@ -32,7 +33,7 @@ HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": 
 
 def absence_text(absence: AbsentBroker, now_ms: int) -> str:
     """When and how a broker left, and what became of its bundles; without its name."""
-    texts = [bundles_text(absence) + clients_text(absence), _back(absence)]
+    texts = [bundles_text(absence) + clients_text(absence, now_ms), _back(absence)]
     return "; ".join(filter(None, (_left_text(absence, now_ms), *texts)))
 
 
@@ -73,9 +74,9 @@ def bundles_text(absence: AbsentBroker) -> str:
     return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}"
 
 
-def clients_text(absence: AbsentBroker) -> str:
+def clients_text(absence: AbsentBroker, now_ms: int) -> str:
     """What became of the clients of its bundles; empty if it had not published any."""
-    text = clients_waited(absence)
+    text = clients_waited(absence, over=_is_over(absence, now_ms))
     return f"; {text}" if text else ""
 
 
@@ -93,13 +94,22 @@ class Waiting(Protocol):
         ...
 
 
-def clients_waited(absence: Waiting) -> str:
-    """How many are back, and how long they waited; empty if there were none."""
+def _is_over(absence: AbsentBroker, now_ms: int) -> bool:
+    """Whether nobody counts its clients any more."""
+    counted_ms = max(absence.left_at, absence.placed_at or 0) + RETURN_MS_MAX
+    return absence.placed == absence.bundles and now_ms > counted_ms
+
+
+def clients_waited(absence: Waiting, *, over: bool = False) -> str:
+    """How many are back, and how long they waited; empty if there were none. `over`: they are not
+    counted any more, and others may have come later.
+    """
     if not absence.clients:
         return ""
     back, clients = absence.clients_back or 0, count_of(absence.clients, "client")
     missing = back < absence.clients
-    text = f"{few_of(back)} of {clients} back" if missing else f"{clients} waited"
+    within = f" within {span(RETURN_MS_MAX)}" if over else ""
+    text = f"{few_of(back)} of {clients} back{within}" if missing else f"{clients} waited"
     if absence.clients_waited_ms is None:
         return text if missing else f"{clients} back"
     waited = waits_text(absence.clients_waited_ms, absence.clients_waited_mean_ms, back)
@@ -171,7 +181,9 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int) -> str:
         longest = max(it.clients_waited_ms or 0.0 for it in absent)
         waited = f", who waited {span(longest)} at most" if longest else ""
         few = few_of(back) if back < clients else str(back)
-        texts.append(f"{few} of {count_of(clients, 'client')} back{waited}")
+        over = back < clients and all(_is_over(it, now_ms) for it in absent)
+        within = f" within {span(RETURN_MS_MAX)}" if over else ""
+        texts.append(f"{few} of {count_of(clients, 'client')} back{within}{waited}")
     if not first.gone:
         away = max((it.back_at or 0) - it.left_at for it in absent)
         how = "the same processes" if first.same_process else "restarted"

@@ -1,11 +1,11 @@
 """When no broker of the cluster was there: nobody was left to record that the others had gone; and
-when brokers could not prove their sessions.
+when brokers stood still or could not prove their sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import GAP_MS, START_MS, STARTS_MAX, LoadsOfAll, parts_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -16,6 +16,9 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvent
 
 NAMED_MAX = 3
 LAPSES_MAX = 5
+STILL = "frozen, or without a CPU"
+SAME_MS = 1_500
+"""What ends and begins within this is one event."""
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 ENDED_MS, PROVEN_MS = 8_000, 12_000
@@ -59,11 +62,13 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """A time in which a broker could not prove its session, by its own record."""
+    """A time in which a broker could not prove its session or stood still, by its own record."""
 
     broker: str
     until: int
     took_ms: int
+    stood_ms: int = 0
+    """For how long its process had stood still; 0: not at all, or not known."""
 
     @property
     def begin(self) -> int:
@@ -73,11 +78,13 @@ class Unproven:
 
 @dataclass(slots=True)
 class Lapse:
-    """A time in which brokers together could not prove their sessions."""
+    """A time in which brokers together stood still or could not prove their sessions."""
 
     begin: int
     end: int
     brokers: set[str]
+    stood_ms: dict[str, int] = field(default_factory=dict)
+    """Broker → for how long it stood still, of those that did."""
 
     def has(self, it: Unproven) -> bool:
         """Whether that was the same event: it began and ended at about the same time."""
@@ -88,18 +95,27 @@ class Lapse:
         """As a sentence."""
         between = f"from {clock(self.begin)} to {clock(self.end)} ({span(self.end - self.begin)})"
         first, *others = names = sorted(self.brokers)
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        who = f"{', '.join(names[:NAMED_MAX])}{more}"
+        stood_ms = min((self.stood_ms.get(name, 0) for name in names), default=0)
+        if stood_ms and self.end - self.begin - stood_ms <= SAME_MS:
+            return f"{between} {who} stood still: {STILL}"
+        if not others and stood_ms:
+            why = f"it stood still for {span(stood_ms)}, {STILL}"
+            return f"{between} {first} could not prove its session: {why}"
         if not others:
             why = "it stood still, or did not reach the metadata store"
             return f"{between} {first} could not prove its session: {why}"
-        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         return (
-            f"{between} {', '.join(names[:NAMED_MAX])}{more} could not prove their sessions: the "
+            f"{between} {who} could not prove their sessions: the "
             "metadata store did not answer, or they stood still"
         )
 
 
 def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> list[Unproven]:
-    """Those that ended in this time, the oldest first; none without archives."""
+    """Those that ended in this time, with the times in which a process stood still, the oldest
+    first; none without archives.
+    """
     values = [("kind", MemberChange.kind), ("since", since_ms), ("limit", STARTS_MAX)]
     values += [] if until_ms is None else [("until", until_ms)]
     try:
@@ -107,9 +123,27 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
         changes = [event.record_as(MemberChange) for part in parts for event in part.events]
     except LoadManagerError:
         return []
-    proven = [it for it in changes if it.event == "proven"]
-    times = [Unproven(it.of, it.ts, it.took_ms or 0) for it in proven]
-    return sorted(times, key=lambda it: (it.until, it.broker))
+    return unproven_of(changes)
+
+
+def unproven_of(changes: Iterable[MemberChange]) -> list[Unproven]:
+    """The times that brokers recorded; a session that was not proven because a process stood still
+    is one with that.
+    """
+    times = [
+        Unproven(it.of, it.ts, took := it.took_ms or 0, took if it.event == "stood" else 0)
+        for it in changes
+        if it.event in ("proven", "stood")
+    ]
+    joined = list[Unproven]()
+    for it in sorted(times, key=lambda it: (it.broker, it.begin, it.until)):
+        last = joined[-1] if joined else None
+        if last is None or last.broker != it.broker or it.begin - last.until > SAME_MS:
+            joined.append(it)
+            continue
+        begin, until = min(last.begin, it.begin), max(last.until, it.until)
+        joined[-1] = Unproven(it.broker, until, until - begin, last.stood_ms + it.stood_ms)
+    return sorted(joined, key=lambda it: (it.until, it.broker))
 
 
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
@@ -118,17 +152,19 @@ def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
     for it in sorted(times, key=lambda it: (it.begin, it.broker)):
         lapse = next((each for each in lapses if each.has(it)), None)
         if lapse is None:
-            lapses.append(Lapse(it.begin, it.until, {it.broker}))
-        else:
-            lapse.end = max(lapse.end, it.until)
-            lapse.brokers.add(it.broker)
+            lapse = Lapse(it.begin, it.until, set())
+            lapses.append(lapse)
+        lapse.end = max(lapse.end, it.until)
+        lapse.brokers.add(it.broker)
+        if it.stood_ms:
+            lapse.stood_ms[it.broker] = it.stood_ms
     return lapses
 
 
 def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
     """A line for each of the last ones, and how many were before."""
     before = len(lapses) - LAPSES_MAX
-    lines = [f"{before} more times before, brokers could not prove their sessions"]
+    lines = [f"{before} more times before, brokers stood still or could not prove their sessions"]
     return [*(lines if before > 0 else ()), *map(str, lapses[-LAPSES_MAX:])]
 
 

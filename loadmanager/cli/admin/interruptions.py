@@ -1,4 +1,6 @@
-"""How many clients moves and lost brokers interrupted today, as the archives have it."""
+"""How many clients moves, lost brokers and brokers that stood still interrupted today, as the
+archives have it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.members import AbsentBroker, MembersShown
 
 EVENTS_MAX = 1_000
+SEEN_MS = 10_000
+"""A leader sees that a session has ended at most this long after its broker goes on."""
 KINDS = ("decision.move", MemberChange.kind)
 
 
@@ -29,6 +33,8 @@ class Interruptions:
     moves: int = 0
     lost: int = 0
     """Brokers that were lost."""
+    stood: int = field(default=0, init=False)
+    """How often a broker stood still."""
     clients: int = 0
     back: int = 0
     """Those of them that were seen to be served again."""
@@ -39,22 +45,31 @@ class Interruptions:
     unheard_ms: int = field(default=0, init=False)
     """For so much longer the clients of a lost broker may have waited, before it was found lost."""
 
-    def add(self, event: ArchivedEvent) -> None:
-        """Count a move that has ended, a broker that was lost, or its clients."""
-        change: Decision | MemberChange
-        if event.kind == MemberChange.kind:
-            change = event.record_as(MemberChange)
-            self.lost += change.event == "left" and change.how == "lost"
-            clients = change.clients if change.event == "clients" else None
-            if clients:
+    def add_move(self, move: Decision) -> None:
+        """Count a move that has ended."""
+        self.moves += move.state == MoveState.DONE.value
+        self.failed += move.state == MoveState.FAILED.value
+        if move.clients_closed is not None:
+            self._waited(move.clients_closed, move)
+
+    def add_change(self, change: MemberChange) -> None:
+        """Count a broker that was lost, or its clients."""
+        self.lost += change.event == "left" and change.how == "lost"
+        if change.event == "clients" and change.clients is not None:
+            if change.clients:
                 self.unheard_ms = max(self.unheard_ms, change.unheard_ms or 0)
-        else:
-            change = event.record_as(Decision)
-            self.moves += change.state == MoveState.DONE.value
-            self.failed += change.state == MoveState.FAILED.value
-            clients = change.clients_closed
-        if clients is not None:
-            self._waited(clients, change)
+            self._waited(change.clients, change)
+
+    def add_standstill(self, change: MemberChange, *, lost: bool) -> None:
+        """Count a broker that stood still, and its clients, who waited meanwhile; `lost`: it was
+        lost in that time, so that its clients are counted as those of a lost broker.
+        """
+        self.stood += 1
+        if not lost and change.clients and change.took_ms is not None:
+            self.clients += change.clients
+            self.back += change.clients
+            self.longest_ms = max(self.longest_ms, change.took_ms)
+            self.sum_ms += change.clients * change.took_ms
 
     def add_absent(self, absent: AbsentBroker) -> None:
         """Count the clients of a lost broker that come back now, of which no record is yet."""
@@ -74,6 +89,7 @@ class Interruptions:
         parts = [count_of(self.moves, "move")]
         parts += [f"{count_of(self.failed, 'move')} failed"] if self.failed else []
         parts += [f"{count_of(self.lost, 'broker')} lost"] if self.lost else []
+        parts += [f"{count_of(self.stood, 'standstill')} of brokers"] if self.stood else []
         parts.append(f"{count_of(self.clients, 'interruption')} of clients")
         if self.sum_ms:
             parts += [f"longest {span(self.longest_ms)}", f"in all {span(self.sum_ms)}"]
@@ -86,9 +102,20 @@ class Interruptions:
 
 def interruptions(since_ms: int, events: Iterable[ArchivedEvent]) -> Interruptions:
     """What the events come to."""
-    total = Interruptions(since_ms)
+    total, changes = Interruptions(since_ms), list[MemberChange]()
     for event in events:
-        total.add(event)
+        if event.kind == MemberChange.kind:
+            changes.append(event.record_as(MemberChange))
+        else:
+            total.add_move(event.record_as(Decision))
+    left = [(it.of, it.ts) for it in changes if it.event == "left" and it.how == "lost"]
+    for change in changes:
+        if change.event == "stood":
+            begin_ms = change.ts - (change.took_ms or 0)
+            lost = any(of == change.of and begin_ms <= ts <= change.ts + SEEN_MS for of, ts in left)
+            total.add_standstill(change, lost=lost)
+        else:
+            total.add_change(change)
     return total
 
 
@@ -119,7 +146,7 @@ def _absent(admin: AdminClient) -> list[AbsentBroker]:
 
 def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
     """Those since midnight (UTC), or since there are records, in a sentence; none without
-    archives, and before anything was moved or lost.
+    archives, and before anything was moved or lost, or stood still.
     """
     midnight = now_ms - now_ms % DAY_MS
     try:
@@ -132,4 +159,4 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
             total.add_absent(absent)
     except LoadManagerError:
         return []
-    return [str(total)] if total.moves or total.failed or total.lost else []
+    return [str(total)] if total.moves or total.failed or total.lost or total.stood else []

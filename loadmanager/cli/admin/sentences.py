@@ -298,7 +298,9 @@ def clients(outcome: Outcome) -> str:
     if back < outcome.clients_closed:
         idle = outcome.clients_unserved
         more = f"; {idle} more connected and got nothing" if idle else ""
-        return f"{few_of(back)} of {closed} back{at}{more}"
+        within = "" if outcome.clients_within_ms is None else span(outcome.clients_within_ms)
+        until = f" within {within}" if within else ""
+        return f"{few_of(back)} of {closed} back{at}{until}{more}"
     if outcome.clients_waited_ms is None:
         return f"{back} of {closed} back{at}"
     longest, mean = outcome.clients_waited_ms, outcome.clients_waited_mean_ms

@@ -343,7 +343,7 @@ def _member(event: ArchivedEvent) -> str:
         how = "the same process" if change.same_process else "restarted"
         return f"{change.of} is back{took}, {how}"
     if change.event == "clients":
-        return f"clients of what {change.of} had owned: {clients_waited(change)}"
+        return f"clients of what {change.of} had owned: {clients_waited(change, over=True)}"
     if change.event == "starts":
         return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
     if change.event == "leads":
@@ -351,9 +351,13 @@ def _member(event: ArchivedEvent) -> str:
         return f"{change.of} leads, term {change.epoch}{before}"
     if change.event == "proven":
         return (
-            f"{change.of} proves its session again: for {span(change.took_ms or 0)} the metadata "
-            "store did not answer it, or its process stood still"
+            f"{change.of} proves its session again, which was not proven for "
+            f"{span(change.took_ms or 0)}: the metadata store did not answer it for most of the "
+            "session timeout, or its process stood still"
         )
+    if change.event == "stood":
+        clients = f", with {count_of(change.clients, 'client')}" if change.clients else ""
+        return f"{change.of} goes on: it stood still for {span(change.took_ms or 0)}{clients}"
     return f"what {change.of} had owned is served again{took}: {bundles}"
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
+from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.downtimes import Unproven
 from loadmanager.cli.admin.sentences import paused_text
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.compared_settings import by_key, by_value, differing
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
@@ -63,6 +65,21 @@ def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
     lapses = {it.broker: f", last until {clock(it.until)}" for it in cluster.unproven}
     for broker in answering.values():
         yield from of_broker(broker, lapses.get(broker.broker, ""))
+    yield from _standstills(cluster.unproven)
+
+
+def _standstills(times: Sequence[Unproven]) -> Iterator[Diagnosis]:
+    """Brokers that stood still in the last day."""
+    for name in sorted({it.broker for it in times if it.stood_ms}):
+        its = [it for it in times if it.broker == name and it.stood_ms]
+        longest, last = max(it.stood_ms for it in its), max(it.until for it in its)
+        yield warning(
+            PART,
+            name,
+            f"it stood still {count_of(len(its), 'time')} in the last day, for {span(longest)} at "
+            f"most, last until {clock(last)}",
+            "it was frozen, or got no CPU: look at its machine, and at what else runs there",
+        )
 
 
 def _leaders(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:

@@ -8,8 +8,8 @@ from loadmanager.engine.history.records import Record
 
 
 class MemberChange(Record, kw_only=True):
-    """A broker started, left, came back or leads, what it had owned is served again, or its session
-    was not proven for a while.
+    """A broker started, left, came back or leads, what it had owned is served again, or it stood
+    still, or its session was not proven for a while.
     """
 
     kind: ClassVar[str] = "member"
@@ -19,7 +19,8 @@ class MemberChange(Record, kw_only=True):
     """`left`, `later` (of a lost broker that had not answered is known how it went on), `back`,
     `placed` (all its bundles are served again), `clients` (the clients of its
     bundles are back, or were waited for ten minutes), `starts` (by itself), `leads` (its term
-    begins) or `proven` (by itself: its session is proven again).
+    begins), `proven` (by itself: its session is proven again) or `stood` (by itself: its process
+    had stood still for two seconds or longer: frozen, or without a CPU).
     """
     how: str = ""
     """Of `left`: `stopped`, `drained` or `lost`. Of `later`: what it did when asked again."""
@@ -31,12 +32,14 @@ class MemberChange(Record, kw_only=True):
     took_ms: int | None = None
     """Of `placed`: until the last one was served. Of `later`: for how long it had not answered
     since it left. Of `back`: how long it was away. Of `proven`: for
-    how long its session was not.
+    how long its session was not. Of `stood`: for how long it had stood still.
     """
     same_process: bool | None = None
     """Of `back`: false if it was restarted."""
     clients: int | None = None
-    """Of `clients`, as the next three: those that its bundles had, as it had last published."""
+    """Of `clients`, as the next three: those that its bundles had, as it had last published. Of
+    `stood`: those that it has, by its last report.
+    """
     clients_back: int | None = None
     """Those of them that were served again."""
     clients_waited_ms: float | None = None

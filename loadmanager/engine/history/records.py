@@ -164,6 +164,9 @@ class Decision(Record):
     """When the move ended; None: a version before wrote this. `ts` is when this was written: once
     its clients were counted, up to minutes later.
     """
+    clients_within_ms: int | None = None
+    """How long after the move's end it was last looked who is back: a client may have come later.
+    """
     figures: dict[str, str] = msgspec.field(default_factory=dict)
     """Of `place`: the numbers of a rule that says them, as texts: BalancedPlacement says what the
     broker uses, by the model and by its sensors, with the model's error.
@@ -433,6 +436,7 @@ def move_record(
         clients_closed=outcome.clients_closed,
         clients_back=outcome.clients_back,
         clients_back_at=outcome.clients_back_at,
+        clients_within_ms=outcome.clients_within_ms,
         clients_unserved=outcome.clients_unserved,
         clients_waited_ms=outcome.clients_waited_ms,
         clients_waited_mean_ms=outcome.clients_waited_mean_ms,
@@ -490,6 +494,7 @@ def recorded_outcome(record: Decision) -> Outcome:
         clients_closed=record.clients_closed,
         clients_back=record.clients_back,
         clients_back_at=record.clients_back_at,
+        clients_within_ms=record.clients_within_ms,
         clients_unserved=record.clients_unserved,
         clients_waited_ms=record.clients_waited_ms,
         clients_waited_mean_ms=record.clients_waited_mean_ms,

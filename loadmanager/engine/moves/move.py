@@ -80,6 +80,9 @@ class Outcome(Shape, kw_only=False):
     """The broker that served those that came back, if it was another one than the destination: the
     bundle had gone on from there.
     """
+    clients_within_ms: int | None = None
+    """How long after the move's end it was last looked who is back: a client may have come later.
+    """
     children: list[str] | UnsetType = UNSET
     """The bundles that replaced the one that was split; none if it was not split."""
 

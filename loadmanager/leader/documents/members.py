@@ -14,6 +14,8 @@ its session ended without a word: it was killed, frozen or cut off.
 """
 ANSWERS = "answers, without a session"
 """The sign of a broker that only lost its session, or whose successor answers."""
+RETURN_MS_MAX = 600_000
+"""Clients of a bundle that come later than this after it was served again are new ones."""
 NO_ANSWER, LATER = "did not answer", "; later it "
 """How the sign of a broker begins that may be frozen, and what stands before what it did later."""
 

@@ -215,6 +215,24 @@ async def test_a_stopped_broker_says_so() -> None:
         assert (await served.ask("DELETE", f"/loadmanager/v1/members/{name}")).status == 404
 
 
+async def test_clients_of_a_drained_broker_are_those_of_its_moves() -> None:
+    """Its last report still names the bundles that were moved away: they are not its any more."""
+    async with serving(brokers=2) as served:
+        drained, name = served.brokers[1], served.broker_id(1)
+        reports = served.brokers[0].use.brokers.reports
+        await drained.serve(TOPIC)
+        async with a_client(await drained.listen()) as client:
+            await client.produce(TOPIC)
+            await until(lambda: reports[name].num_producers == 1)
+            (bundle,) = drained.use.ownership.owned()
+            body = {"bundle": bundle, "destination": served.broker_id(0)}
+            assert (await served.ask("POST", "/loadmanager/v1/moves", body)).status == 200
+            assert bundle in reports[name].bundles  # no report since
+        await drained.parts.stop(0)
+        entry = await absent(served, name, how="stopped")
+        assert (entry["bundles"], entry["clients"] or 0) == (0, 0)
+
+
 async def test_the_next_leader_knows() -> None:
     """The book outlives a leader; and of the leader that was lost, its successor knows itself."""
     async with serving(brokers=3) as served:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.starting import answered
 from loadmanager.kit.metadata.store import StoreAwayError
-from loadmanager.kit.tasks import Scope, Steps, for_each, retrying
+from loadmanager.kit.tasks import LoopBusy, Scope, Steps, for_each, retrying
 
 
 async def test_a_bounded_number_at_once_in_named_tasks() -> None:
@@ -157,3 +158,21 @@ async def test_a_caller_learns_that_the_scope_ended_before_its_work_began() -> N
         scope.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
+
+
+def test_a_loop_that_stood_still_says_for_how_long() -> None:
+    """A call that takes long is as a freeze is: no timer runs meanwhile."""
+    busy, late = LoopBusy(), list[float]()
+    busy.LATE_S = 0.5
+
+    async def stand_still() -> None:
+        over = asyncio.Event()
+        busy.on_late = lambda seconds: (late.append(seconds), over.set())[1]
+        measuring = asyncio.create_task(busy.run())
+        await asyncio.sleep(0)
+        time.sleep(1.0)  # noqa: ASYNC251 - it is what is measured
+        await over.wait()
+        measuring.cancel()
+
+    asyncio.run(stand_still())  # in real time
+    assert late[0] >= 1.0 - busy.INTERVAL_S
