@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -695,6 +696,38 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
         for words in (("topics", "lookup", "persistent://acme/orders/x"), ("status",)):
             status, *said = await shell.run(*words)
             assert (status, "the metadata store" in "".join(said)) == (1, True)
+
+
+async def test_who_led_last_while_the_store_does_not_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And that it does not: a broker knows no leader then. Without archives, only that."""
+    away = "THE METADATA STORE DOES NOT ANSWER, "
+    async with serving(values=in_folder(tmp_path)) as served:
+        for broker in served.brokers:
+            broker.store.suspend()
+            broker.store.expire()
+        shell = Shell(served, capsys)
+        last = f"\n{served.broker_id(0)} led last, term 1, since "
+        status, out, _ = await eventually(
+            lambda: shell.run("brokers", "leader"),
+            lambda answer: answer[1].startswith(away) and last in answer[1],
+            within_s=20,
+        )
+        assert (status, "(ZooKeeper) does not answer it, for " in out.splitlines()[0]) == (1, True)
+        status, out, _ = await shell.run("brokers", "leader", "--json")
+        assert (status, json.loads(out)["last"]["term"]) == (1, 1)
+    async with serving() as served:
+        for broker in served.brokers:
+            broker.store.suspend()
+            broker.store.expire()
+        shell = Shell(served, capsys)
+        _, out, _ = await eventually(
+            lambda: shell.run("brokers", "leader"),
+            lambda answer: answer[1].startswith(away),
+            within_s=20,
+        )
+        assert out.splitlines()[-1] == "who led last is not recorded"
 
 
 async def test_each_time_that_brokers_could_not_prove_their_sessions(

@@ -17,12 +17,13 @@ from loadmanager.cli.admin.archives import (
     figures,
     listed_at,
     loads_at,
+    now_ms,
 )
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import gone_at, say_down
-from loadmanager.cli.admin.leaders import MEMBERS_MAX, changes_text, leader_then, led_of
+from loadmanager.cli.admin.leaders import MEMBERS_MAX, changes_text, last_led, leader_then, led_of
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
@@ -40,6 +41,10 @@ group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, 
 AWAY = ("gone", "stopped")
 NO_LEADER = (502, 503, 504)
 """The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
+NOBODY = 404
+"""The answer of a broker that knows of no leader to who asks for its name."""
+STORE = "metadata store"
+"""What a broker names that cannot lead, or knows no leader, for want of it."""
 UNTIL_THEN = (
     "another broker leads once its session is over; until then nobody decides what moves or splits"
 )
@@ -206,7 +211,12 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
         led, text, events = leader_then(admin, at)
         data = {} if led is None else {"brokerId": led.of, "term": led.epoch, "since": led.ts}
         return Output(data, text, status=int(led is None), missing=events.missing)
-    leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
+    try:
+        leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
+    except AnsweredError as error:
+        if error.status != NOBODY:
+            raise
+        return _nobody_leads(admin, error)
     lines = [f"{leader.broker_id}  {leader.service_url}"]
     try:
         cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
@@ -223,6 +233,21 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
     lines.append(f"term {term.epoch}, {since}")
     lines += changes_text(admin, cluster.at)
     return Output({**raw, "term": term.epoch, "since": term.since}, lines)
+
+
+def _nobody_leads(admin: AdminClient, error: AnsweredError) -> Output:
+    """Why nobody is known to lead, and who did last."""
+    try:
+        admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
+        why = str(error)  # somebody leads by now
+    except OperationalError as unanswered:
+        why = str(unanswered)
+    head = "NO BROKER LEADS NOW"
+    if STORE in why:
+        head = "THE METADATA STORE DOES NOT ANSWER, so that no broker is known to lead"
+    led, text = last_led(admin, now_ms())
+    last = None if led is None else {"brokerId": led.of, "term": led.epoch, "since": led.ts}
+    return Output({"why": why, "last": last}, [f"{head}: {why}", text], status=1)
 
 
 @group.command("health")

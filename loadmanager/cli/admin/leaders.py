@@ -60,6 +60,22 @@ def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
     return LeaderThen(led, text + before, events)
 
 
+def last_led(admin: AdminClient, now_ms: int) -> tuple[MemberChange | None, str]:
+    """Who led last, and since when, as far as that is recorded: its term may be over."""
+    try:
+        if not has_archives(admin):
+            return None, "who led last is not recorded"
+        led, _, events = leader_then(admin, now_ms)
+    except OperationalError as error:
+        return None, f"who led last is not known: {error}"
+    begun = (event.record_as(MemberChange) for event in events.events)
+    led = led or next((it for it in begun if it.event == "leads"), None)
+    if led is None:
+        return None, "who led last is not recorded"
+    ago = span(now_ms - led.ts)
+    return led, f"{led.of} led last, term {led.epoch}, since {clock(led.ts)} ({ago} ago)"
+
+
 def _down_since(admin: AdminClient, since_ms: int, at_ms: int) -> str:
     """When the whole cluster was down between two moments: a term ended then, and nobody was left
     to record that; empty if it was not.

@@ -12,7 +12,7 @@ import click
 
 from loadmanager.cli.admin.absences import missing_text, news
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
-from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of
+from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
@@ -57,7 +57,6 @@ HEALTH_S = 5.0
 NOBODY, SILENT = 503, 504
 """Statuses of a broker that knows no leader, and of one whose leader does not answer."""
 HEALTHY = "it serves"
-STORE = "metadata store"
 GOES_ON = (
     "stored topics that are open go on as long as no session is known to be over; until the store "
     "answers, nothing is opened, placed, moved, split or set"
