@@ -31,6 +31,9 @@ STORED_LEAST = (
     "stored GB d is the least: what closed topics hold is not recorded (a topic without clients "
     "since its broker started is closed)"
 )
+BY_TRAFFIC = (
+    "by traffic (bytes) and without core h, for the model explains less than half of the usage"
+)
 HEADERS = ("core h", "broker h", "part %", "GB", "clients", "stored GB d")
 DAYS_OF_A_MONTH = 30
 
@@ -109,12 +112,16 @@ def _shown(month: str, bill: Bill, prices: Prices | None) -> Iterator[Shown]:
         rows.append(row if prices is None else [*row, f"{prices.amount(used):.2f}"])
     headers = (month, *HEADERS, *(() if prices is None else ("amount",)))
     yield table(headers, rows)
-    off = f"usage by the model is up to {100 * bill.error:.1f} points off"
-    lines = [f"days: {bill.days}; broker-hours: {bill.broker_hours:.1f}; {off}"]
+    days = f"days: {bill.days}; broker-hours: {bill.broker_hours:.1f}"
+    if bill.error is not None:
+        days += f"; usage by the model is up to {100 * bill.error:.1f} points off"
+    lines = [days]
+    if bill.by_traffic:
+        lines.append(f"{BY_TRAFFIC}: {', '.join(bill.by_traffic)}")
     if any(used.stored_gigabyte_days is not None for used in bill.tenants.values()):
         lines.append(STORED_LEAST)
     if bill.left_out:
-        lines.append(f"left out, for usage does not follow traffic: {', '.join(bill.left_out)}")
+        lines.append(f"left out, for no traffic is recorded: {', '.join(bill.left_out)}")
     yield lines
 
 

@@ -64,28 +64,29 @@ class Replays:
     def idle(self, date: str) -> float | None:
         """What brokers use without traffic, as a fraction; None: the day does not tell."""
         recording = self._recording(date)
-        if recording is None or recording.fit.costs.mean <= 0 or recording.fit.says_little:
+        if recording is None or not recording.fit.tells_costs:
             return None
         return recording.fit.beside
 
     def costs(self, date: str) -> list[dict[str, Any]]:
-        """What each tenant cost on a day; empty where nobody knows."""
+        """What each tenant cost on a day; empty without traffic, or if it cannot be replayed."""
         recording = self._recording(date)
         if recording is None:
             return []
         bill = Bill()
         bill.add(date, recording)
-        cores = sum(used.core_hours for used in bill.tenants.values())
+        by_model = not bill.by_traffic
         return [
             {
                 "tenant": name,
-                "share": used.core_hours / cores if cores else 0.0,
-                "core_hours": used.core_hours,
+                "share": used.broker_hours / bill.broker_hours if bill.broker_hours else 0.0,
+                "shared_by": "model" if by_model else "traffic",
+                "core_hours": used.core_hours if by_model else None,
                 "broker_hours": used.broker_hours,
                 "bytes": used.gigabytes * 1e9,
                 "clients": used.clients,
                 "stored_gigabyte_days": used.stored_gigabyte_days,
-                "model_error": bill.error,
+                "model_error": recording.fit.error,
             }
             for name, used in bill.tenants.items()
         ]

@@ -1,8 +1,9 @@
 """What each tenant used of the brokers: by what its traffic costs them, as the model has learned it
 from the day's usage, and not by its bytes.
 
-The idle part of brokers belongs to all: broker-hours are divided as the learned CPU is. What is
-stored is that of open topics: brokers know no others.
+The idle part of brokers belongs to all: broker-hours are divided as the learned CPU is. Where the
+model explains too little of a day, they are divided as the bytes are, and the bill names that day.
+What is stored is that of open topics: brokers know no others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class TenantUse:
     """A tenant on some days."""
 
     core_hours: float = 0.0
-    """Of one core, for its traffic, by the model."""
+    """Of one core, for its traffic, by the model; of days that it explains."""
     broker_hours: float = 0.0
     """Its part of the hours of all brokers."""
     gigabytes: float = 0.0
@@ -39,23 +40,31 @@ class Bill:
     tenants: dict[str, TenantUse] = field(default_factory=dict)
     days: int = 0
     broker_hours: float = 0.0
-    error: float = 0.0
-    """The mean error of the model of a broker's usage, as a fraction: of the worst day."""
+    error: float | None = None
+    """The mean error of the model of a broker's usage, as a fraction: of the worst of the days that
+    it explains; None: it explains none.
+    """
+    by_traffic: list[str] = field(default_factory=list)
+    """Days of which the model explains too little to say what traffic costs."""
     left_out: list[str] = field(default_factory=list)
-    """Days whose usage does not follow traffic, so that nobody knows what it costs."""
+    """Days without traffic, which nobody used."""
 
     def add(self, date: str, recording: Recording) -> None:
         """Count a day."""
-        if recording.fit.costs.mean <= 0:
+        used = _used(recording)
+        by_model = recording.fit.tells_costs
+        parts = {
+            name: each.core_hours if by_model else each.gigabytes for name, each in used.items()
+        }
+        everything = sum(parts.values())
+        if everything <= 0:
             self.left_out.append(date)
             return
-        used = _used(recording)
-        cores = sum(each.core_hours for each in used.values())
         broker_hours = sum(len(minute.live) for minute in recording.modelled) / 60
         for name, each in used.items():
             tenant = self.tenants.setdefault(name, TenantUse())
-            tenant.core_hours += each.core_hours
-            tenant.broker_hours += broker_hours * each.core_hours / cores if cores else 0.0
+            tenant.core_hours += each.core_hours if by_model else 0.0
+            tenant.broker_hours += broker_hours * parts[name] / everything
             tenant.gigabytes += each.gigabytes
             tenant.clients = max(tenant.clients, each.clients)
             if each.stored_gigabyte_days is not None:
@@ -63,7 +72,10 @@ class Bill:
                 tenant.stored_gigabyte_days = before + each.stored_gigabyte_days
         self.days += 1
         self.broker_hours += broker_hours
-        self.error = max(self.error, recording.fit.error)
+        if by_model:
+            self.error = max(self.error or 0.0, recording.fit.error)
+        else:
+            self.by_traffic.append(date)
 
 
 def _used(recording: Recording) -> dict[str, TenantUse]:

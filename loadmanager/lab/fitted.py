@@ -132,6 +132,11 @@ class Fit:
         """See `says_little`."""
         return says_little(self.explained, self.error)
 
+    @property
+    def tells_costs(self) -> bool:
+        """Whether the day tells what traffic costs."""
+        return self.costs.mean > 0 and not self.says_little
+
 
 def says_little(explained: float, error: float) -> bool:
     """Whether a model explains too little of a day for a verdict: where usage hardly changed, there

@@ -42,7 +42,7 @@ class DayReplays(Protocol):
         """What brokers use without traffic, as a fraction; None: the day does not tell."""
 
     def costs(self, date: str) -> Sequence[Row]:
-        """What each tenant cost; empty: nobody knows."""
+        """What each tenant cost; empty: it had no traffic, or it cannot be replayed."""
 
 
 def _catch_up(job: Job, day: str) -> AnalysedDay | None:

@@ -9,6 +9,7 @@ import pytest
 
 from bench import _history as history
 from loadmanager import cli
+from loadmanager.kit.units import DAY_MS
 
 EDGES = [f"0x{number:02x}000000" for number in range(17)]
 SPANS = [f"{low}_{high}" for low, high in zip(EDGES, EDGES[1:], strict=False)]
@@ -95,5 +96,52 @@ def test_a_day_that_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     history.write(tmp_path, "bundle_load", "b0", bundles)
     assert cli.main(["bill", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert f"left out, for usage does not follow traffic: {history.DATE}" in out
+    assert f"left out, for no traffic is recorded: {history.DATE}" in out
+    assert "by traffic" not in out
+    assert "points off" not in out  # there is no day that the model explains
     assert "is the least" not in out  # nothing stored is recorded
+
+
+def a_day_that_explains_little(root: Path, after: int) -> str:
+    """So many days after the first one, in which usage goes up and down by something else than
+    traffic; returns its date.
+    """
+    date = history.layout.day_of(history.START_MS + after * DAY_MS)
+    for at, tenant in enumerate(COSTS):
+        loads, bundles, broker = [], [], f"b{at}"
+        for minute in range(1, MINUTES + 1):
+            time = after * DAY_MS / history.MINUTE_MS + minute
+            usage = 0.2 if (minute // 7 + at) % 2 else 0.6
+            loads.append(history.broker_load(time, broker, usage))
+            bytes_s = (1 + at) * 1e6 * (0.5 + minute % 60 / 60)
+            bundles.append(history.bundle_load(time, broker, f"{tenant}/n/{SPANS[0]}", bytes_s))
+        history.write(root, "broker_load", broker, loads, date=date)
+        history.write(root, "bundle_load", broker, bundles, date=date)
+    return date
+
+
+def test_a_day_of_which_the_model_explains_little(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Is shared by bytes, and named; core hours are those of the other days."""
+    dates = ["--date", history.DATE, "--date", a_day_that_explains_little(root, 1)]
+    bills = []
+    for words in (dates[:2], dates[2:], dates):
+        assert cli.main(["bill", str(root), "--json", *words]) == 0
+        bills += json.loads(capsys.readouterr().out).values()
+    good, little, both = bills
+    assert (good["by_traffic"], little["by_traffic"]) == ([], dates[3:])
+    assert both["by_traffic"] == dates[3:]
+    assert little["error"] is None
+    assert both["error"] == good["error"]
+    assert (both["days"], both["left_out"]) == (2, [])
+    tenants = little["tenants"]
+    assert tenants["large"]["broker_hours"] == pytest.approx(2 * tenants["small"]["broker_hours"])
+    assert little["broker_hours"] == pytest.approx(4, abs=0.1)
+    for name, used in both["tenants"].items():
+        assert used["core_hours"] == good["tenants"][name]["core_hours"]
+        hours = good["tenants"][name]["broker_hours"] + tenants[name]["broker_hours"]
+        assert used["broker_hours"] == pytest.approx(hours)
+    assert cli.main(["bill", str(root), *dates]) == 0
+    out = capsys.readouterr().out
+    assert f"the model explains less than half of the usage: {dates[3]}" in out

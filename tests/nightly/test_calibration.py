@@ -93,8 +93,30 @@ def test_what_tenants_cost_is_what_the_model_learned(
     assert main(["bill", str(tmp_path / "history"), "--json"]) == 0
     (bill,) = json.loads(capsys.readouterr().out).values()
     for name, row in rows.items():
+        assert row["shared_by"] == "model"
         assert row["core_hours"] == pytest.approx(bill["tenants"][name]["core_hours"])
         assert row["broker_hours"] == pytest.approx(bill["tenants"][name]["broker_hours"])
+
+
+def test_tenants_of_a_day_of_which_the_model_explains_little(tmp_path: Path) -> None:
+    """Are told by bytes, and the table says so."""
+    for at, tenant in enumerate(("little", "much")):
+        lines, loads, broker = [], [], f"b{at}"
+        for minute in range(1, 121):
+            usage = 0.2 if (minute // 7 + at) % 2 else 0.6  # whatever the traffic is
+            lines.append(history.broker_load(minute, broker, usage))
+            bytes_s = (1 + 2 * at) * 1e6 * (0.5 + minute % 60 / 60)
+            bundle = f"{tenant}/n/0x00000000_0xffffffff"
+            loads.append(history.bundle_load(minute, broker, bundle, bytes_s))
+        history.write(tmp_path / "history", "broker_load", broker, lines)
+        history.write(tmp_path / "history", "bundle_load", broker, loads)
+    assert analyze(tmp_path, "--replay") == 0
+    rows = {row["tenant"]: row for row in report(tmp_path)["tables"][tenant_costs.NAME]["rows"]}
+    assert {row["shared_by"] for row in rows.values()} == {"traffic"}
+    assert {row["core_hours"] for row in rows.values()} == {None}
+    assert rows["much"]["share"] == pytest.approx(0.75)
+    assert rows["much"]["model_error"] > 0.1
+    assert rows["much"]["broker_hours"] == pytest.approx(3, abs=0.1)
 
 
 def test_a_day_that_cannot_be_replayed(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ NAME = "tenant_costs"
 ABOUT = (
     "What did each tenant's traffic cost the brokers? By the CPU that it takes, as the model has "
     "learned it from the day's usage, with the cost of its messages and of its class: the bill of "
-    "one day. The idle part of brokers is divided as the learned CPU is. Empty where usage does "
-    "not follow traffic, so that nobody knows what it costs."
+    "one day. The idle part of brokers is divided as the learned CPU is. Where the model explains "
+    "less than half of the usage, nobody knows what traffic costs: all is divided by bytes then."
 )
 COLUMNS: Columns = {
     "tenant": (TEXT, "the tenant"),
-    "share": (NUMBER, "its part of the learned CPU of all tenants"),
-    "core_hours": (NUMBER, "hours of one core that its traffic took, by the model"),
+    "share": (NUMBER, "its part of the learned CPU of all tenants, or of their bytes"),
+    "shared_by": (TEXT, "what says so: model or traffic"),
+    "core_hours": (NUMBER, "hours of one core that its traffic took; empty: shared by traffic"),
     "broker_hours": (NUMBER, "its part of the hours of all brokers"),
     "bytes": (NUMBER, "bytes of the day, in and out"),
     "clients": (WHOLE, "producers and consumers, the most at once of each bundle"),
@@ -28,7 +29,7 @@ COLUMNS: Columns = {
     "model_error": (NUMBER, "the model's mean error of a broker's usage, as a fraction"),
 }
 CostsOf = Callable[[str], Sequence[Row]]
-"""Date → a row for each tenant; empty: nobody knows what traffic costs."""
+"""Date → a row for each tenant; empty: a day without traffic, or that cannot be replayed."""
 
 
 class TenantCosts:
