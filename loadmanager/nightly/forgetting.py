@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from loadmanager.kit.failures import first_line
 from loadmanager.kit.history import retention
 from loadmanager.kit.history.layout import cluster_folder, day_of, day_start_ms
@@ -39,21 +41,22 @@ def forget(days: AnalysedDays, source: HistorySource, date: str, max_days: int) 
 
 
 def _forget_segments(source: HistorySource, cluster: str, left: Retention) -> list[str]:
-    old = [day for day in source.dates(cluster) if day < left.before]
-    if old:
-        _say(source, cluster, left)
+    """What a killed run began is finished. Before anything is deleted it is said: whoever misses a
+    day then reads why, and nobody reads a part of one. What an earlier run deleted stays said.
+    """
+    earlier = source.retention(cluster)
+    unfinished = () if earlier is None else earlier.removing
+    old = [day for day in source.dates(cluster) if day < left.before or day in unfinished]
+    if old or unfinished:
+        said = left if earlier is None or earlier.before < left.before else earlier
+        _say(source, cluster, replace(said, removing=tuple(old)))
         for folder in source.folders(cluster, old):
             source.files.rm(folder, recursive=True)
+        _say(source, cluster, replace(said, removing=()))
     return old
 
 
 def _say(source: HistorySource, cluster: str, left: Retention) -> None:
-    """Before anything is deleted: whoever misses a day then reads why. What an earlier run deleted
-    stays said.
-    """
-    earlier = source.retention(cluster)
-    if earlier is not None and earlier.before >= left.before:
-        return
     path = source.path(f"{cluster_folder(cluster)}/{retention.FILE}")
     part = f"{path}.part"
     with source.files.open(part, "wb") as file:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import maven
 import pytest
 from nightly.hdfs import an_hdfs, servers
@@ -49,9 +50,9 @@ class Shared:
         document: dict[str, Any] = json.loads(self.files.cat(path))
         return document
 
-    def committed(self) -> list[str]:
-        """The files that the day's manifest names; empty: it was not committed."""
-        path = f"{self.analysis}/records/date={history.DATE}_manifest.json"
+    def committed(self, date: str = history.DATE) -> list[str]:
+        """The files that a day's manifest names; empty: it was not committed."""
+        path = f"{self.analysis}/records/date={date}_manifest.json"
         if not self.files.exists(path):
             return []
         return sorted(json.loads(self.files.cat(path))["files"])
@@ -61,6 +62,12 @@ class Shared:
         there = self.files.find(self.analysis)
         names = (path.removeprefix(f"{self.analysis}/") for path in there)
         return sorted(name for name in names if name.endswith(".parquet"))
+
+
+@contextmanager
+def on_disk(folder: Path) -> Iterator[Shared]:
+    """This machine's, which every test can have."""
+    yield Shared(files=fsspec.filesystem("file", auto_mkdir=True), root=str(folder / "shared"))
 
 
 @contextmanager

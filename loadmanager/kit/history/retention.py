@@ -17,10 +17,12 @@ class Retention(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """Earlier days than this one were deleted."""
     max_days: int
     """The setting, then."""
+    removing: tuple[str, ...] = ()
+    """Days of which a part may be deleted already: nobody reads what is left of them."""
 
     def sentence(self, date: str) -> str:
         """Why a day is not there; empty if the setting is not why."""
-        if date >= self.before:
+        if date >= self.before and date not in self.removing:
             return ""
         return (
             f"{date} is gone: analyze deleted the days before {self.before}, for {SETTING} was "

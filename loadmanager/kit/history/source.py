@@ -177,6 +177,10 @@ class HistorySource:
         return set(_listed(self._files(cluster, date)))
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
+        """The day's segments: none of a day that is being deleted, or nobody finished that."""
+        left = self.retention(cluster)
+        if left is not None and date in left.removing:
+            return {}
         return {
             path: size
             for path, size in self._glob(f"{_folder(cluster, date)}/*").items()
