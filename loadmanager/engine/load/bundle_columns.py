@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, KeysView, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -23,6 +24,7 @@ _figures = attrgetter(
     "producer_count",
     "cache_size",
 )
+_counts = attrgetter("consumer_count", "producer_count", "topics")
 
 
 def figures_of(
@@ -52,12 +54,9 @@ def clients_and_topics(
         topics: Array = figures[TOPICS]
         return clients, topics
     none = NamespaceBundleStats()
-    counts = [
-        (each.consumer_count + each.producer_count, each.topics)
-        for each in (stats.get(bundle) or none for bundle in bundles)
-    ]
-    both = np.array(counts, np.float64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+    counts = map(_counts, [stats.get(bundle) or none for bundle in bundles])
+    columns = np.fromiter(chain.from_iterable(counts), np.float64, 3 * len(bundles)).reshape(-1, 3)
+    return columns[:, 0] + columns[:, 1], columns[:, 2]
 
 
 class BundleColumns(Mapping[str, NamespaceBundleStats]):

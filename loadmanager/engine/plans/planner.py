@@ -285,7 +285,7 @@ class _Planning:
         bundle = search.bundle(move)
         for row in sorted(search.takers, key=lambda row: (len(self._owners.bundles[row]), row)):
             if may_go(self._snapshot, bundle, self._cluster.names[row]):
-                return replace(move, destination=row)
+                return move._replace(destination=row)
         return move
 
     def _cost(self, bundle: str, source: str) -> tuple[float, float]:

@@ -76,11 +76,10 @@ def _pairs(cluster: ModelledBrokers, search: MoveSearch, source: int, taker: int
         cluster.worth(row, nothing) - cluster.worth(row, change)
         for row, change in ((source, -more), (taker, more))
     )
-    prices = give.prices[there, None] * cluster.cheaper(source, [taker]) + take.prices[
-        back
-    ] * cluster.cheaper(taker, [source])
-    _, no_room = cluster.burden([taker], give.work[:, there], source)
-    return _Pairs(source, taker, there, back, np.where(no_room.T, -np.inf, gains), prices)
+    cheaper = cluster.cheaper([source], [taker])
+    prices = give.prices[there, None] * cheaper + take.prices[back] * cheaper
+    _, no_room = cluster.burden([source], [taker], give.work[:, there])
+    return _Pairs(source, taker, there, back, np.where(no_room[:, None], -np.inf, gains), prices)
 
 
 def _best_of(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +49,8 @@ twice as many again, up to the second number.
 """
 MOVES_MAX = 100
 """In one cycle, so that it takes a bounded time."""
+PAIRS_AT_ONCE = 64
+"""Pairs of brokers between which moves are sought together: more need memory."""
 SPENT_MAX = 60
 SMALL, WORTH_OF_SEVERAL = 8.0, 0.75
 """Bundles that together are this part of the difference between two brokers are moved at once: the
@@ -256,23 +260,24 @@ class ModelledBrokers:
         return relief
 
     def burden(
-        self, takers: Sequence[int], work: Array, sources: Rows | int
+        self, sources: Rows | list[int], takers: Rows | list[int], work: Array
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """The rise of the objective (below 0) when a broker also carries one of these; and whether
-        that is more than it takes in one cycle, or at all: `[broker, bundle]`. `sources`: which
-        brokers have them.
+        """The rise of the objective (below 0) when a broker also carries a bundle; and whether that
+        is more than it takes in one cycle, or at all: `[bundle]`. `sources` and `takers`: where
+        each bundle is, and where it would go, or one broker for all.
         """
-        before, intake = self.usage[takers, None], self.intake[takers, None]
-        more = self._per_byte[:, takers, None] * work[:, None]
-        after = self._most(self._usages[:, takers, None] + more)
+        before, intake = self.usage[takers], self.intake[takers]
+        after = self._most(self._usages[:, takers] + self._per_byte[:, takers] * work)
         fall = objective(before, self._knee) - objective(after, self._knee)
-        burden: Array = self.size[takers, None] * fall
+        burden: Array = self.size[takers] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
-        has_enough = (before >= self._takes_below[takers, None]) & work.any(axis=0)
-        room = self._room[takers, None]
+        room = self._room[takers]
         if self.usage[self.usage.argmax()] > FULL:
-            room = np.where(self.usage[sources] > FULL, self._relieved[takers, None], room)
-        return burden, refused | has_enough | (after > room)
+            room = np.where(self.usage[sources] > FULL, self._relieved[takers], room)
+        refused |= after > room
+        if self._emptied is not None:
+            refused |= (before >= self._takes_below[takers]) & work.any(axis=0)
+        return burden, refused
 
     def worth(self, row: int, more: Array) -> Array:
         """What a broker adds to the objective when it carries so much more: `[resource, …]`."""
@@ -290,10 +295,10 @@ class ModelledBrokers:
             self.usage[row] = self._most(self._usages[:, row, None])[0]
         self.intake[destination] += more.max(initial=0)
 
-    def cheaper(self, source: int, takers: Sequence[int]) -> Array:
-        """What the price of a move to each of these brokers is multiplied with: `[broker, 1]`."""
-        far = self.far[takers] | self.far[source]
-        return np.where(far, OF_FAR * self.dearness, self.dearness)[:, None]
+    def cheaper(self, sources: Rows | list[int], takers: Rows | list[int]) -> Array:
+        """What the prices of moves between these brokers are multiplied with: `[bundle]`."""
+        far = self.far[takers] | self.far[sources]
+        return np.where(far, OF_FAR * self.dearness, self.dearness)
 
     def brings(self, taker: int, work: Array) -> Array:
         """The usage that each of these bundles adds to a broker: `[bundle]`."""
@@ -372,7 +377,7 @@ class ModelledBrokers:
 class Movable:
     """The bundles of a broker that may leave it."""
 
-    names: list[str]
+    names: Sequence[str]
     work: Array
     """Their traffic as each resource that is used counts it: `[resource, bundle]`."""
     prices: Array
@@ -383,14 +388,14 @@ class Movable:
 
     def without(self, at: Rows) -> None:
         """Some bundles less."""
-        gone = set(at.tolist())
-        self.names = [name for row, name in enumerate(self.names) if row not in gone]
-        self.work = np.delete(self.work, at, axis=1)
-        self.prices, self.kinds = np.delete(self.prices, at), np.delete(self.kinds, at)
+        stays = np.ones(len(self.names), np.bool_)
+        stays[at] = False
+        self.names = list(compress(self.names, stays.tolist()))
+        self.work = self.work[:, stays]
+        self.prices, self.kinds = self.prices[stays], self.kinds[stays]
 
 
-@dataclass(frozen=True, slots=True)
-class BestMove:
+class BestMove(NamedTuple):
     """The best move between two brokers."""
 
     source: int
@@ -464,12 +469,13 @@ class MoveSearch:
         """The best move from the brokers of a group."""
         while True:
             sources, takers = self._between(group)
-            fresh = [source for source in sources if source not in self._best]
-            others = [source for source in sources if source in self._best]
-            self._look(fresh, takers)
-            self._look(others, [t for t in takers if any(t not in self._best[s] for s in others)])
-            all_moves = [self._best[source][taker] for taker in takers for source in sources]
-            moves = [move for move in all_moves if move]
+            self._look(sources, takers)
+            moves = [
+                move
+                for taker in takers
+                for source in sources
+                if (move := self._best[source].get(taker)) is not None
+            ]
             if any(move.gain > 0 for move in moves) or not self._looks_further(group):
                 return max(moves, key=lambda move: move.net, default=None)
 
@@ -514,31 +520,46 @@ class MoveSearch:
         return [source for source in sources if source not in spent], takers
 
     def _look(self, sources: list[int], takers: list[int]) -> None:
-        """Find the best move from each of these brokers to each of those."""
-        if not sources or not takers:
-            return
-        offers = [self._offer(source) for source in sources]
-        work, prices, relief, kinds = (
-            np.concatenate([getattr(offer, what) for offer in offers], axis=-1)
-            for what in ("work", "prices", "relief", "kinds")
-        )
-        each = np.repeat(sources, [len(offer.names) for offer in offers])
-        burden, refused = self._cluster.burden(takers, work, each)
+        """Find the best move from each of these brokers to each of those, where it is not known."""
+        for source in sources:
+            if source not in self._best:
+                offer = self.offered(source)
+                offer.relief = self._cluster.relief(source, offer.work)
+                self._best[source] = {}
+        pairs = [
+            (source, taker)
+            for source in sources
+            for taker in takers
+            if taker not in self._best[source]
+        ]
+        for begin in range(0, len(pairs), PAIRS_AT_ONCE):
+            self._look_between(pairs[begin : begin + PAIRS_AT_ONCE])
+
+    def _look_between(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Find the best moves between pairs of brokers. Arrays are `[bundle]`: for each pair, those
+        of the source.
+        """
+        offers = [self._movable[source] for source, _ in pairs]
+        counts = [len(offer.names) for offer in offers]
+        sources, takers = np.repeat(np.array(pairs).T, counts, axis=1)
+        work = np.concatenate([offer.work for offer in offers], axis=1)
+        prices = np.concatenate([offer.prices for offer in offers])
+        gains, refused = self._cluster.burden(sources, takers, work)
+        gains += np.concatenate([offer.relief for offer in offers])
+        refused |= sources == takers
         if not self._cluster.reach.everywhere:
+            kinds = np.concatenate([offer.kinds for offer in offers])
             refused |= self._cluster.reach.bars(takers, kinds)
-        gains, end = relief + burden, 0
-        for source, offer in zip(sources, offers, strict=True):
-            begin, end = end, end + len(offer.names)
-            here = slice(begin, end)
-            priced = prices[here] * self._cluster.cheaper(source, takers)
-            net = np.where(refused[:, here], -np.inf, gains[:, here] - priced)
-            best = net.argmax(axis=1).tolist() if begin < end else []
-            for row, taker in enumerate(takers):
-                self._best.setdefault(source, {})[taker] = None
-                if taker != source and begin < end and net[row, best[row]] > -np.inf:
-                    at = best[row]
-                    gain, price = float(gains[row, begin + at]), float(priced[row, at])
-                    self._best[source][taker] = BestMove(source, taker, at, gain, price)
+        prices *= self._cluster.cheaper(sources, takers)
+        net, end = np.where(refused, -np.inf, gains - prices), 0
+        for (source, taker), count in zip(pairs, counts, strict=True):
+            begin, end = end, end + count
+            at = begin + int(net[begin:end].argmax()) if count else 0
+            if count == 0 or net[at] == -np.inf:
+                self._best[source][taker] = None
+            else:
+                gain, price = float(gains[at]), float(prices[at])
+                self._best[source][taker] = BestMove(source, taker, at - begin, gain, price)
 
     def with_others(self, move: BestMove) -> tuple[Rows, Array, Array]:
         """The bundle of a move, with the next best ones between the two brokers as long as all are
@@ -552,11 +573,12 @@ class MoveSearch:
         brings = cluster.brings(move.destination, offer.work)
         if 2 * brings[move.at] > room:
             return alone
-        burden, refused = cluster.burden([move.destination], offer.work, move.source)
+        pair = [move.source], [move.destination]
+        burden, refused = cluster.burden(*pair, offer.work)
         refused |= cluster.reach.bars([move.destination], offer.kinds)
-        gains = offer.relief + burden[0]
-        prices = offer.prices * cluster.cheaper(move.source, [move.destination])[0]
-        good = np.flatnonzero((WORTH_OF_SEVERAL * gains > prices) & ~refused[0])
+        gains = offer.relief + burden
+        prices = offer.prices * cluster.cheaper(*pair)
+        good = np.flatnonzero((WORTH_OF_SEVERAL * gains > prices) & ~refused)
         order = good[np.argsort(prices[good] - gains[good], kind="stable")]
         count = int(np.searchsorted(np.cumsum(brings[order]), room, side="right"))
         return (order[:count], gains[order[:count]], prices[order[:count]]) if count > 1 else alone
@@ -565,12 +587,6 @@ class MoveSearch:
     def takers(self) -> Sequence[int]:
         """The brokers that bundles may go to, if the scope says which."""
         return self._scope.takers or ()
-
-    def _offer(self, source: int) -> Movable:
-        offer = self.offered(source)
-        if source not in self._best:
-            offer.relief = self._cluster.relief(source, offer.work)
-        return offer
 
     def offered(self, source: int) -> Movable:
         """What may leave a broker."""
@@ -642,9 +658,9 @@ def _movable(
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
     stays = _stays(snapshot, settings, broker, counts)
     rows = [row for row in rows if not stays(names[row])] if stays else rows
-    names = [names[row] for row in rows]
+    if len(rows) < len(names):
+        names, work = [names[row] for row in rows], work[:, rows]
     clients, topics = clients_and_topics(snapshot.reports[broker].last_stats, names)
-    work = work[:, rows]
     prices = cluster.prices(broker, work, clients, topics)
     return Movable(names, work, prices, cluster.reach.kinds_of(names), np.zeros(0))
 

@@ -76,9 +76,11 @@ class Reach:
             self._which = np.concatenate([self._which, which[None]])
         return self._kinds[policy]
 
-    def bars(self, takers: Sequence[int], kinds: Rows) -> NDArray[np.bool_]:
-        """Whether a broker may not have a bundle of this kind: `[broker, bundle]`."""
+    def bars(self, takers: Rows | list[int], kinds: Rows) -> NDArray[np.bool_]:
+        """Whether a broker may not have a bundle of this kind: `[bundle]`. `takers`: the broker of
+        each bundle, or one for all.
+        """
         if self.everywhere:
-            return np.zeros((len(takers), len(kinds)), np.bool_)
-        bars: NDArray[np.bool_] = ~self._which[:, takers][kinds].T
+            return np.zeros(len(kinds), np.bool_)
+        bars: NDArray[np.bool_] = ~self._which[kinds, takers]
         return bars
