@@ -239,6 +239,7 @@ class Acting:
                 self.moves.term.clock.now_ms(),
                 self.rules(),
                 brokers={move.source, move.destination or move.source},
+                began_ms=move.started_at,
             ):
                 self._opened()
 

@@ -4,8 +4,8 @@ A move is judged by what it could change: by the figures of the two brokers betw
 beside the other moves there, and beside what the clients did meanwhile everywhere else; and by
 those of its bundle, where they are known: clients of other bundles that stop are their own affair.
 A broker that joins or leaves changes neither. When one leaves, moves wait until all is steady: that
-is an ordinary restart, say, and no alarm. Nor is a move that fails meanwhile, or that failed
-because one of its brokers left, nor that the clients of all brokers send far less.
+is an ordinary restart, say, and no alarm. Nor is a move that was under way then and fails, or that
+failed because one of its brokers left, nor that the clients of all brokers send far less.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ class Breaker:
         """The brokers of each of the moves whose failures opened it; empty: something else did."""
         self._left: frozenset[str] = frozenset()
         """The brokers that disappeared last, and are not back."""
+        self._left_ms = 0
+        """When brokers were last seen to have disappeared, and moves wait for that."""
         self._expected: list[Expectation] = []
         self._since_look: dict[str, Expectation] = {}
         """Bundle → its move, of those that began since the cluster was read."""
@@ -164,16 +166,21 @@ class Breaker:
         rules: BreakerRules,
         *,
         brokers: Set[str] = frozenset(),
+        began_ms: int | None = None,
     ) -> bool:
-        """A move between two `brokers` has ended; `problem`: what went wrong. A failure does not
-        count if one of them has left, nor while moves wait because any has: the whole cluster takes
-        up what that one had. Returns whether the breaker opened.
+        """A move between two `brokers` has ended, which began at `began_ms`, or, with None, now;
+        `problem`: what went wrong. A failure does not
+        count if one of them has left, nor that of a move that was under way when others did, while
+        moves wait for that. Returns whether the breaker opened.
         """
         if problem is None:
             self._failed.clear()
             return False
         self.not_made(move)
-        if brokers & self._left or self._waits_for_brokers(now_ms):
+        if brokers & self._left:
+            return False
+        was_under_way = began_ms is not None and began_ms <= self._left_ms
+        if was_under_way and self._waits_for_brokers(now_ms):
             return False
         self._failed.append(frozenset(brokers))
         if len(self._failed) < rules.failures:
@@ -230,7 +237,7 @@ class Breaker:
         gone = sorted(left if explained else left - may_leave)
         if gone:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
-            open_ms = min(rules.open_ms, rules.steady_ms)
+            open_ms, self._left_ms = min(rules.open_ms, rules.steady_ms), now_ms
             return self._open(f"{names} {DISAPPEARED}", now_ms, open_ms, waits=True)
         due = [expected for expected in self._expected if expected.check_ms <= now_ms]
         self._expected = [expected for expected in self._expected if expected.check_ms > now_ms]

@@ -231,15 +231,21 @@ def test_a_failure_explained_by_a_broker_that_left() -> None:
 
 
 def test_a_failure_while_moves_wait_for_brokers() -> None:
-    """A move of two others was under way when one left. It counts again once all is steady."""
+    """A move of two others was under way when one left. It counts once all is steady, and so does
+    one that an operator orders meanwhile.
+    """
     hasty, pair = BreakerRules(1, 30, 1000, 300), {"a", "c"}
     breaker = Breaker()
     assert not breaker.look(LIVE | loads(c=0), 0, hasty)
     assert breaker.look(loads(a=0, c=0), 100, hasty)
-    assert not breaker.ended("m", "not ordered again", 399, hasty, brokers=pair)
+    assert not breaker.ended("m", "not ordered again", 399, hasty, brokers=pair, began_ms=100)
     assert "BrokersLeft: b disappeared" in str(breaker.reason(399))
-    assert breaker.ended("n", "refused", 400, hasty, brokers=pair)
-    assert "1 moves failed in a row, refused" in str(breaker.reason(400))
+    assert breaker.ended("n", "refused", 399, hasty, brokers=pair, began_ms=101)
+    assert "1 moves failed in a row, refused" in str(breaker.reason(399))
+    late = Breaker()
+    assert not late.look(LIVE | loads(c=0), 0, hasty)
+    assert late.look(loads(a=0, c=0), 100, hasty)
+    assert late.ended("m", "refused", 400, hasty, brokers=pair, began_ms=100)
 
 
 def test_a_broker_may_leave_that_was_expected_to() -> None:
