@@ -487,6 +487,17 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
         assert found["topic"] == "persistent://acme/orders/a b/c"
         assert found["httpUrl"] in (served.url(0), served.url(1))
         assert f"acme/orders/{found['bundle']}" in served.owners()
+        for topic, why in (
+            ("persistent://acme/orders/a b/c", "no such topic here"),
+            ("persistent://acme/orders/t-partition-1", "no such topic here"),
+            ("non-persistent://acme/orders/t", "nobody has it open"),
+        ):
+            status, out, _ = await shell.run("topics", "lookup", topic)
+            first, _, header, row = out.splitlines()
+            assert (status, first) == (0, f"{why}: it would be served by")
+            assert (header.split()[0], row.startswith(topic)) == ("TOPIC", True)
+            assert (await shell.json("topics", "lookup", topic))["exists"] is False
+        assert await shell.json("topics", "list", "acme/orders") == []
         status, _, err = await shell.run("topics", "partitions", "acme/orders/t")
         assert (status, "Topic persistent://acme/orders/t not found" in err) == (1, True)
         assert (await shell.run("topics", "create", "acme/orders/t", "--partitions", "3"))[0] == 0
@@ -499,6 +510,11 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
             owner = served.owners()[f"acme/orders/{each['bundle']}"]
             assert each["httpUrl"] == f"http://{owner}"
         (_, out, _) = await shell.run("topics", "lookup", names[1])
+        assert len(out.splitlines()) == 2
+        beyond = "acme/orders/t-partition-3"
+        assert (await shell.run("topics", "lookup", beyond))[1].startswith("no such topic here: ")
+        assert (await shell.run("topics", "create", "acme/orders/one"))[0] == 0
+        (_, out, _) = await shell.run("topics", "lookup", "acme/orders/one")
         assert len(out.splitlines()) == 2
         stats = (await shell.run("topics", "stats", "acme/orders/t"))[1]
         assert stats.startswith("3 partitions, in sum:\n")

@@ -18,7 +18,7 @@ from loadmanager.cli.admin.asking import (
     query,
     topic_path,
 )
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.admin.times import at_option
@@ -29,6 +29,9 @@ from loadmanager.kit.units import MIB
 from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown, BusyTopic
 
 NAMED_MAX = 3
+NOT_FOUND = 404
+NOT_OPEN = "nobody has it open"
+"""Of a topic that is non-persistent, and has no record."""
 group = AdminGroup(
     "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs, busiest."
 )
@@ -51,7 +54,7 @@ def topics_list(admin: AdminClient, namespace: str) -> Output:
 @at_option
 def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
     """Show the broker that serves a topic, or each of its first 100 partitions; a bundle without an
-    owner is placed first.
+    owner is placed first. One that does not exist is told; a topic is not created.
 
     With --at, the broker that owned its bundle then; nothing is placed.
     """
@@ -61,10 +64,22 @@ def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
     lookups = [_lookup(admin, name) for name in partitions or [topic]]
     rows = [[str(each["topic"]), str(each["bundle"]), *_urls(each)] for each in lookups]
     name = str(TopicName.parse(topic))
-    data = {"topic": name, "partitions": lookups} if partitions else lookups[0]
+    data: dict[str, Any] = {"topic": name, "partitions": lookups} if partitions else lookups[0]
     shown = table(("topic", "bundle", "broker", "http"), rows)
+    if not partitions and _is_missing(admin, topic):
+        why = "no such topic here" if data["topic"].startswith("persistent:") else NOT_OPEN
+        return Output({**data, "exists": False}, (f"{why}: it would be served by", shown))
     more = ["and more partitions"] if len(partitions) == PARTITIONS_MAX else []
     return Output(data, (shown, *more))
+
+
+def _is_missing(admin: AdminClient, topic: str) -> bool:
+    """Whether no record has a topic, and its owner does not have it open."""
+    try:
+        _partitions(admin, topic)
+    except AnsweredError as error:
+        return error.status == NOT_FOUND
+    return False
 
 
 def _lookup(admin: AdminClient, topic: str) -> dict[str, object]:
