@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.lease import UNPROVEN
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 
@@ -30,7 +29,7 @@ class Health:
         if lease.held(now_s):
             return ""
         took = f", for {now_s - lease.answered_s:.0f} s now" if lease.answered_s else ""
-        return f": {UNPROVEN}{took}"
+        return f": {lease.why_not_held}{took}"
 
     def store_silent_ms(self) -> int | None:
         """For how long the metadata store has not answered, where it should have; None: it does."""

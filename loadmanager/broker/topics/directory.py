@@ -13,7 +13,7 @@ from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.metadata.lease import UNPROVEN, Lease
+from loadmanager.kit.metadata.lease import Lease
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.lookup import Lookups
@@ -55,7 +55,7 @@ class TopicDirectory:
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         if not self._proven:  # at once, while the store is silent
-            raise OperationalError(f"{UNPROVEN}; try again")
+            raise OperationalError(f"{self.lease.why_not_held}; try again")
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
     def lookup_in_memory(self, topic: TopicName) -> Lookup | None:

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNPROVEN = "this broker cannot prove its session: the metadata store (ZooKeeper) does not answer it"
+CANNOT = "this broker cannot prove its session"
+UNPROVEN = f"{CANNOT}: the metadata store (ZooKeeper) does not answer it"
+STOOD_STILL = f"{CANNOT}: it stood still a moment ago, and the metadata store has not answered yet"
+BEATS_MIN = 3
+"""A process that runs sends more heartbeats than this before its lease ends."""
 
 
 @dataclass(slots=True)
@@ -29,6 +33,9 @@ class Lease:
     unanswered: bool = False
     """The connection is lost, or two heartbeats in a row have no answer yet."""
 
+    beats: int = 0
+    """Heartbeats that were due since the last answer: few, if this process stood still."""
+
     def held(self, now_s: float) -> bool:
         """True if the session is proven at `now_s`."""
         return now_s < self.valid_until_s
@@ -38,7 +45,12 @@ class Lease:
         self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)
         self.proven_until_s = max(self.proven_until_s, self.valid_until_s)
         self.answered_s = max(self.answered_s, sent_at_s)
-        self.unanswered = False
+        self.unanswered, self.beats = False, 0
+
+    @property
+    def why_not_held(self) -> str:
+        """Why the session is not proven: the store is silent, or this process was not there."""
+        return STOOD_STILL if self.answered_s and self.beats < BEATS_MIN else UNPROVEN
 
     def revoke(self) -> None:
         """End the lease at once, because the session is lost or unknown."""

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from loadmanager.kit.bounded_queue import BoundedQueue
 from loadmanager.kit.errors import ConflictError
-from loadmanager.kit.metadata.lease import Lease
+from loadmanager.kit.metadata.lease import BEATS_MIN, Lease
 from loadmanager.kit.metadata.store import (
     Change,
     ChangeKind,
@@ -327,7 +327,7 @@ class MemoryStore(TreeClient):
         """Lose the connection: no operation is answered, and the lease runs out by itself."""
         if self._beat is not None:
             self._beat.cancel()
-        self._lease.unanswered = True
+        self._lease.unanswered, self._lease.beats = True, BEATS_MIN
         self._become(SessionState.SUSPENDED)
 
     def resume(self) -> None:

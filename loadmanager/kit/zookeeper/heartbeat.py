@@ -133,6 +133,7 @@ class Heartbeat:
         with self._lock:
             if self._stopped:
                 return
+            self.lease.beats += 1
             connected, session_id = self._connected, self._session_id
             dead = connected and self._unanswered >= HEARTBEATS_UNANSWERED_MAX
             if not connected or self._unanswered > 1:
@@ -158,7 +159,7 @@ class Heartbeat:
             return
         with self._lock:
             self._unanswered = 0
-            self.lease.unanswered = False
+            self.lease.unanswered, self.lease.beats = False, 0
             self._answered_s = self.lease.answered_s = self._monotonic_s()
             self._outage.answered(self._answered_s)
             self._client.last_warning.text = ""  # not the reason for the next outage

@@ -34,7 +34,6 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.lease import UNPROVEN
 from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import for_each, retrying, sleep
@@ -116,7 +115,7 @@ class Ownership:
 
     def _require_proof(self) -> None:
         if not self._proven:  # what goes on without the lease goes on here
-            raise OperationalError(f"{UNPROVEN}; try again")
+            raise OperationalError(f"{self._base.store.lease.why_not_held}; try again")
 
     @property
     def _proven(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import KazooState
 
+from loadmanager.kit.metadata.lease import STOOD_STILL, UNPROVEN
 from loadmanager.kit.zookeeper.heartbeat import LEASE_FRACTION, Heartbeat
 
 TIMEOUT_S = 8.0
@@ -85,3 +86,25 @@ def test_a_pause_while_it_connects_is_not_proven() -> None:
     beats.beat()
     server.answer()
     assert beats.lease.valid_until_s == pytest.approx(now.s + TIMEOUT_S * LEASE_FRACTION)
+
+
+def test_a_process_that_stood_still_does_not_blame_the_store() -> None:
+    """Nor does one that runs say that it stood still: it sent heartbeats in vain."""
+    for frozen, why in ((True, STOOD_STILL), (False, UNPROVEN)):
+        now = SimpleNamespace(s=100.0)
+        server: Any = Server()
+        outage: Any = SimpleNamespace(unanswered=lambda *_, **__: None, answered=lambda _: None)
+        beats = Heartbeat(server, outage, lambda now=now: now.s)
+        beats.on_state(KazooState.CONNECTED, 7)
+        beats.accept(7)
+        server.answer()
+        assert beats.lease.held(now.s)
+        if frozen:
+            now.s += 2 * TIMEOUT_S
+        else:
+            beats.on_state(KazooState.SUSPENDED, 7)
+        beats.beat()
+        while beats.lease.held(now.s):
+            now.s += TIMEOUT_S / 8
+            beats.beat()
+        assert beats.lease.why_not_held == why
