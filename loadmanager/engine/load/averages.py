@@ -8,6 +8,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 
 import numpy as np
 
@@ -95,6 +96,24 @@ class _Listed:
         return replace(self, orders=dict(self.orders))
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the bundles of many brokers are in the table, one broker after the other."""
+
+    bundles: list[Sequence[str]]
+    """Those of each broker."""
+    at: tuple[int, int]
+    """How often bundles had been added and forgotten when this was made."""
+    where: Rows
+    counts: Rows
+    cost_classes: Rows
+
+    def are_of(self, bundles: list[Sequence[str]], at: tuple[int, int]) -> bool:
+        """Whether they are those of these very lists: to put them together takes longer."""
+        same = at == self.at and len(bundles) == len(self.bundles)
+        return same and all(map(is_, bundles, self.bundles))
+
+
 class _Reader:
     """Lives as long as the `BundleAverages` that has it."""
 
@@ -133,6 +152,8 @@ class BundleAverages(Mapping[str, BundleData]):
         """brokerId → its number in the table."""
         self._listed: dict[str, _Listed] = {}
         """brokerId → bundles in order of name; copies share it."""
+        self._places: dict[int, _Places] = {}
+        """Column → where the bundles were of which it was read last; copies share it."""
         for bundle, averages in (data or {}).items():
             self[bundle] = averages
 
@@ -216,7 +237,7 @@ class BundleAverages(Mapping[str, BundleData]):
         """Before names change: take ones that no copy reads."""
         if self._names_shared:
             self._row_of, self._free = dict(self._row_of), list(self._free)
-            self._listed = {}
+            self._listed, self._places = {}, {}
             self._names_shared = False
 
     def _own_table(self) -> None:
@@ -319,29 +340,36 @@ class BundleAverages(Mapping[str, BundleData]):
         """A broker's bundles that have averages, by short-term rate (messages/s)."""
         return self._ordered(broker_id, bundles, "rate", SHORT + 4)
 
-    def quick(self, broker_id: str, bundles: Sequence[str]) -> tuple[Sequence[str], Traffic]:
-        """A broker's bundles that have averages, in order of name, and the average bytes/s of each
-        over its last few samples.
-        """
-        listed = self._list(broker_id, bundles)
-        return listed.names, self._traffic(QUICK, [listed.rows])
+    def names(self, broker_id: str, bundles: Sequence[str]) -> Sequence[str]:
+        """A broker's bundles that have averages, in order of name: the order of what follows."""
+        return self._list(broker_id, bundles).names
 
     def quick_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Traffic:
-        """The quick averages of each broker's bundles, brokers in the order given."""
-        return self._traffic(QUICK, self._rows_of_all(bundles))
+        """The average bytes/s of each broker's bundles over their last few samples, brokers in the
+        order given.
+        """
+        return self._traffic(QUICK, bundles)
 
     def last_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Traffic:
         """The last samples of each broker's bundles, brokers in the order given."""
-        return self._traffic(LAST, self._rows_of_all(bundles))
+        return self._traffic(LAST, bundles)
 
-    def _traffic(self, column: int, rows: list[Rows]) -> Traffic:
-        where = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-        classes = self._table[COST_CLASS, where].astype(np.int64)
-        counts = np.fromiter(map(len, rows), np.int64, len(rows))
-        return Traffic(self._table[column, where], classes, counts, where)
+    def _traffic(self, column: int, bundles: Mapping[str, Sequence[str]]) -> Traffic:
+        self._flush()
+        lists, at = list(bundles.values()), (self._added, self._forgotten)
+        places = next((each for each in self._places.values() if each.are_of(lists, at)), None)
+        if places is None:
+            rows = self._rows_of_all(bundles)
+            where = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+            classes = self._table[COST_CLASS, where].astype(np.int64)
+            counts = np.fromiter(map(len, rows), np.int64, len(rows))
+            places = _Places(lists, at, where, counts, classes)
+        self._places[column] = places
+        return Traffic(
+            self._table[column, places.where], places.cost_classes, places.counts, places.where
+        )
 
     def _rows_of_all(self, bundles: Mapping[str, Sequence[str]]) -> list[Rows]:
-        self._flush()
         return [
             listed.rows
             if (listed := self._listed.get(broker)) is not None

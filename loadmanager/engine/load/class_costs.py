@@ -76,10 +76,11 @@ def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array) ->
     of 1. In any unit. Brokers of which nothing is expected do not count.
     """
     work = traffic.bytes_s * costs.of(traffic)
-    expected = expected * dearness(costs, traffic)
+    expected = expected * _dearness(traffic, work)
     surprises = np.divide(used, expected, out=np.zeros_like(used), where=expected > 0)
     surprises = np.clip(surprises, 1 / SURPRISE_MAX, SURPRISE_MAX)
-    work *= np.repeat(expected > 0, traffic.counts)
+    if not (expected > 0).all():
+        work *= np.repeat(expected > 0, traffic.counts)
     of_each = work * np.repeat(surprises, traffic.counts)
     carried = np.bincount(traffic.cost_classes, work, COST_CLASSES)
     surprised = np.bincount(traffic.cost_classes, of_each, COST_CLASSES)
@@ -103,7 +104,10 @@ def without(costs: BundleCosts, traffic: Traffic, brokers: NDArray[np.bool_]) ->
 
 def dearness(costs: BundleCosts, traffic: Traffic) -> Array:
     """What the traffic of each broker costs, relative to the mean; 1 for a broker without any."""
-    plain = traffic.totals(traffic.bytes_s)
-    weighted = traffic.totals(traffic.bytes_s * costs.of(traffic))
+    return _dearness(traffic, traffic.bytes_s * costs.of(traffic))
+
+
+def _dearness(traffic: Traffic, work: Array) -> Array:
+    plain, weighted = traffic.totals(traffic.bytes_s), traffic.totals(work)
     dear: Array = np.divide(weighted, plain, out=np.ones_like(plain), where=plain > 0)
     return dear

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.headroom import Headroom, headroom
@@ -78,12 +77,6 @@ class UsageModel:
     def dip(self) -> float | None:
         """The same, if the clients are away."""
         return self.part_of_usual if self.part_of_usual < DIP else None
-
-    def work(self, traffic: Traffic) -> Array:
-        """Traffic as each resource counts it, in bytes/s of mean cost: `[resource, bundle]`."""
-        work = np.tile(traffic.bytes_s, (len(self.base), 1))
-        work[CPU] *= self.costs.of(traffic)
-        return work
 
     def usages(self, carried: Array) -> Array:
         """The usage of each resource with this work: `[resource, broker]`."""

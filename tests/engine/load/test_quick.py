@@ -36,8 +36,9 @@ def test_brokers() -> None:
     for broker in "ab":
         stats = {name: a_sample(number + 1.0) for number, name in enumerate(names[broker])}
         averages.observe(broker, stats)
-    listed, quick = averages.quick("b", names["b"][::-1])
-    assert (list(listed), quick.bytes_s.tolist()) == (names["b"], [1.0, 2.0, 3.0])
+    assert list(averages.names("b", names["b"][::-1])) == names["b"]
+    quick = averages.quick_of_all({"b": names["b"][::-1]})
+    assert quick.bytes_s.tolist() == [1.0, 2.0, 3.0]
     assert quick.cost_classes.tolist() == [cost_class_of("t/b/0")] * 3
     averages.observe("b", {name: a_sample(10.0) for name in names["b"]})
     brokers = {"c": names["c"], "b": names["b"], "a": []}
@@ -61,3 +62,32 @@ def test_equal_brokers_have_equal_sums() -> None:
     none, _, b, c, nobody = quick.totals(quick.bytes_s)
     assert (none, nobody) == (0.0, 0.0)
     assert b == c > 0
+
+
+def test_lists_that_were_read_before_are_read_as_they_are_now() -> None:
+    """Whatever was forgotten, came, or took its place, here or in a copy."""
+    names = {"a": ["t/x/0", "t/x/1"], "b": ["t/y/0"]}
+
+    def seen(averages: BundleAverages) -> tuple[list[float], list[int], list[int]]:
+        quick = averages.quick_of_all(names)
+        last = averages.last_of_all({"b": names["b"]})
+        counts = [*quick.counts.tolist(), *last.counts.tolist()]
+        return quick.bytes_s.tolist(), quick.cost_classes.tolist(), counts
+
+    x, y = cost_class_of("t/x/0"), cost_class_of("t/y/0")
+    averages = BundleAverages()
+    averages.observe("a", {name: a_sample(1.0) for name in names["a"]})
+    averages.observe("b", {name: a_sample(2.0) for name in names["b"]})
+    assert seen(averages) == seen(averages) == ([1.0, 1.0, 2.0], [x, x, y], [2, 1, 1])
+    copy = averages.copy()
+    averages.forget("t/x/0")
+    assert seen(averages) == ([1.0, 2.0], [x, y], [1, 1, 1])
+    averages.observe("c", {"t/z/0": a_sample(3.0)})
+    assert seen(averages) == ([1.0, 2.0], [x, y], [1, 1, 1])
+    copy.forget("t/y/0")
+    copy.observe("d", {"t/v/0": a_sample(4.0)})
+    assert seen(copy) == ([1.0, 1.0], [x, x], [2, 0, 0])
+    averages.observe("a", {name: a_sample(5.0) for name in names["a"]})
+    quick = 1.0 + QUICK_WEIGHT * (5.0 - 1.0)
+    assert seen(averages) == ([5.0, quick, 2.0], [x, x, y], [2, 1, 1])
+    assert seen(copy) == ([1.0, 1.0], [x, x], [2, 0, 0])

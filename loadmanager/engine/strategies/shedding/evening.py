@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.bundle_columns import clients_and_topics
-from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import CPU, UsageModel
@@ -95,6 +94,22 @@ def objective(usage: Array, knee: float = KNEE) -> Array:
     return worth
 
 
+class _BundleWork:
+    """What the bundles of all brokers carry, one broker after the other."""
+
+    def __init__(self, snapshot: ClusterSnapshot, model: UsageModel) -> None:
+        bundles = {name: snapshot.reports[name].bundles for name in snapshot.columns.names}
+        self.traffic = snapshot.averages.quick_of_all(bundles)
+        self.of_cpu = self.traffic.bytes_s * model.costs.of(self.traffic)
+        """What the CPU counts of it."""
+        self._ends = [0, *np.cumsum(self.traffic.counts).tolist()]
+
+    def of(self, row: int) -> tuple[Array, Array]:
+        """A broker's bundles in order of name: their bytes/s, and what the CPU counts of these."""
+        here = slice(self._ends[row], self._ends[row + 1])
+        return self.traffic.bytes_s[here], self.of_cpu[here]
+
+
 class ModelledBrokers:
     """The brokers' usage as the model has it, while moves are planned. Arrays are `[resource,
     broker]`, brokers in the order of `snapshot.columns`.
@@ -132,11 +147,10 @@ class ModelledBrokers:
                 or snapshot.under_way.broker_of(bundle) not in (None, source)
             )
         }  # the others did not leave: a guard refused the move, or it failed
-        bundles = {name: snapshot.reports[name].bundles for name in self.names}
-        quick = snapshot.averages.quick_of_all(bundles)
-        carried = np.tile(quick.totals(quick.bytes_s), (len(model.base), 1))
-        carried[CPU] = quick.totals(quick.bytes_s * model.costs.of(quick))
-        bundle_count = int((quick.bytes_s > 0).sum())
+        self._work = work = _BundleWork(snapshot, model)
+        carried = np.tile(work.traffic.totals(work.traffic.bytes_s), (len(model.base), 1))
+        carried[CPU] = work.traffic.totals(work.of_cpu)
+        bundle_count = int((work.traffic.bytes_s > 0).sum())
         for bundle, broker in snapshot.under_way.bundles.items():
             if broker in self._row_of:
                 self._carry(carried, self._row_of[broker], bundle, 1)
@@ -305,13 +319,15 @@ class ModelledBrokers:
         more: Array = (self._per_byte[:, taker, None] * work).max(axis=0, initial=0.0)
         return more
 
-    def traffic_of(self, broker: str) -> tuple[Sequence[str], Traffic, Array]:
-        """A broker's bundles in order of name, their traffic, and that as each resource that is
-        used counts it: `[resource, bundle]`.
+    def traffic_of(self, broker: str) -> tuple[Sequence[str], Array, Array]:
+        """A broker's bundles in order of name, their bytes/s, and what each resource that is used
+        counts of these: `[resource, bundle]`.
         """
-        bundles = self._snapshot.reports[broker].bundles
-        names, traffic = self._snapshot.averages.quick(broker, bundles)
-        return names, traffic, self._model.work(traffic)[self._counted]
+        names = self._snapshot.averages.names(broker, self._snapshot.reports[broker].bundles)
+        bytes_s, of_cpu = self._work.of(self._row_of[broker])
+        work = np.tile(bytes_s, (len(self._counted), 1))
+        work[self._counted == CPU] = of_cpu
+        return names, bytes_s, work
 
     def prices(self, broker: str, work: Array, clients: Array, topics: Array) -> Array:
         """What the moves of a broker's bundles cost: `[bundle]`."""
@@ -652,8 +668,8 @@ def _movable(
     """The bundles that may leave a broker; `idle`: also those without traffic."""
     may_shed = movable(snapshot, broker, stays_since_ms(snapshot, broker, settings.weights))
     under_way = snapshot.under_way.bundles
-    names, traffic, work = cluster.traffic_of(broker)
-    rows = np.flatnonzero((traffic.bytes_s > 0) | idle).tolist()
+    names, bytes_s, work = cluster.traffic_of(broker)
+    rows = np.flatnonzero((bytes_s > 0) | idle).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
     stays = _stays(snapshot, settings, broker, counts)
@@ -667,7 +683,7 @@ def _movable(
 
 def _multiples(counts: Array) -> Array:
     """Counts as multiples of their mean."""
-    mean = counts.mean() if len(counts) else 0.0
+    mean = counts.sum() / max(len(counts), 1)
     return counts / mean if mean > 0 else counts
 
 
