@@ -2,7 +2,8 @@
 
 While moves are under way, or a broker has just left or come, some bundles count nowhere, and
 figures are those of before: two brokers may look even because the third one died. What is moved
-then is moved again when the third one's bundles have come.
+then is moved again when the third one's bundles have come; and these carry for a while what their
+clients could not send before.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class SteadyPicture:
     """brokerId → when it started."""
     _changed_ms: int = 0
     _change: str = BEGAN
+    _lost_ms: int = 0
+    """When a broker was last lost that was not cordoned, or bundles of it were without an owner."""
 
     def look(self) -> None:
         """Take up the brokers that are there; often."""
@@ -64,6 +67,8 @@ class SteadyPicture:
         }
         if present != self._brokers:
             self._change = _difference(self._brokers, present) if self._brokers else BEGAN
+            if _ended(self._brokers, present) - self.moves.cluster.wishes.cordons.keys():
+                self._lost_ms = self._now_ms()
             self._brokers, self._changed_ms = present, self._now_ms()
 
     def unsteady(
@@ -83,7 +88,7 @@ class SteadyPicture:
             yield f"{under_way} moves that wait or are under way have ended"
         if unknown := sum(len(order.under_way) for order in orders if not order.drain):
             yield f"it is known what came of {unknown} moves"
-        if lost := self.without_owner(snapshot):
+        if lost := self._without_owner(snapshot):
             yield f"{lost} bundles of brokers that left have an owner"
         settled_ms = self._changed_ms + round(self.moves.settings.value.warm_up_s * 1000)
         last_ms = max((move.ended_at or 0 for move in list(self.moves.queue.ended)[:1]), default=0)
@@ -97,7 +102,18 @@ class SteadyPicture:
             if late:
                 yield f"{_named(late)} reported since the last change"
 
-    def without_owner(self, snapshot: ClusterSnapshot) -> int:
+    def after_loss(self, snapshot: ClusterSnapshot) -> str | None:
+        """What no move is made before, after brokers were lost; None: nothing."""
+        self.look()
+        if lost := self._without_owner(snapshot):
+            self._lost_ms = self._now_ms()
+            return f"{lost} bundles of brokers that left have an owner"
+        settled_ms = self._lost_ms + round(self.moves.settings.value.warm_up_s * 1000)
+        if not self._lost_ms or self._now_ms() >= settled_ms:
+            return None
+        return f"{moment(settled_ms)}: clients of a broker that left come back"
+
+    def _without_owner(self, snapshot: ClusterSnapshot) -> int:
         """How many bundles with traffic have nobody who serves them, or who says so. One that no
         lookup asks for, as its clients are gone, counts for `UNREPORTED_MS_MAX`.
         """
@@ -135,8 +151,13 @@ def _named(brokers: Iterable[str]) -> str:
     return f"{', '.join(names[:NAMED_MAX])}{more} {'has' if len(names) == 1 else 'have'}"
 
 
+def _ended(before: Mapping[str, float], now: Mapping[str, float]) -> set[str]:
+    """Brokers that left, or started anew."""
+    return {name for name, started in before.items() if now.get(name) != started}
+
+
 def _difference(before: Mapping[str, float], now: Mapping[str, float]) -> str:
     left, joined = before.keys() - now.keys(), now.keys() - before.keys()
-    again = {name for name in before.keys() & now.keys() if before[name] != now[name]}
+    again = _ended(before, now) - left
     changes = ((left, "left"), (joined, "joined"), (again, "started anew"))
     return "; ".join(f"{_named(names)} {what}" for names, what in changes if names)

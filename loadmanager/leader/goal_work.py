@@ -329,14 +329,18 @@ class GoalWork:
         return work.waiting.for_arrivals(self.planning.snapshot(goal), goal)
 
     def _bar_of_loss(self, goal: Goal) -> Bar | None:
-        """The wait until bundles of brokers that left are owned again: where they come to is not
-        known. Nobody waits for it who has to leave a broker.
+        """The wait until bundles of brokers that left are owned again, and their clients are back:
+        where they come to, and what they carry there, is not known. Nobody waits for it who has to
+        leave a broker.
         """
+        if isinstance(goal, Emptied):
+            return None
         load_manager = self.planning.load_manager
         snapshot = load_manager.snapshot(load_manager.strategies.value, passing=True)
-        lost = 0 if isinstance(goal, Emptied) else self.steady.without_owner(snapshot)
-        text = f"it moves nothing more until {lost} bundles of brokers that left have an owner"
-        return Bar(Reason("Unsteady", text), snapshot.now_ms + SOON_MS) if lost else None
+        if (until := self.steady.after_loss(snapshot)) is None:
+            return None
+        text = f"it moves nothing more until {until}"
+        return Bar(Reason("Unsteady", text), snapshot.now_ms + SOON_MS)
 
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
         if made.ends == LIMITS and beyond <= 0:

@@ -229,7 +229,7 @@ class TermGoals:
         begins_ms = max(from_ms or 0, order.limits.from_ms)
         until_ms = order.limits.until_ms
         if until_ms is None:
-            until_ms = max(begins_ms, now_ms) + DAY_MS
+            until_ms = next_open_ms(order.limits.windows, max(begins_ms, now_ms)) + DAY_MS
         if until_ms <= max(begins_ms, now_ms):
             raise ConflictError(f"goal {order.id} would have to be done before it begins")
         limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
@@ -387,6 +387,6 @@ def _check_windows(limits: PlanLimits, begins_ms: int, until_ms: int) -> None:
         raise BadInputError(
             f"none of its windows ({', '.join(limits.windows)}) is open between "
             f"{moment(begins_ms)} and {moment(until_ms)}; the next one opens at "
-            f"{moment(opens_ms)}: say a later --by (without it, a goal ends a day after it may "
-            "begin), or another --window"
+            f"{moment(opens_ms)}: say a later --by (without it, a goal ends a day after its first "
+            "window opens), or another --window"
         )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -44,6 +45,7 @@ from loadmanager.leader.goal_work import (
     TIMES_PROMISED,
 )
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.windows import next_open_ms
 
 COUNT = 16
 SPAN = 0x100000000 // COUNT
@@ -972,6 +974,55 @@ async def test_a_broker_is_lost_in_the_middle() -> None:
         assert ended.ended == REACHED
         assert scene.owned(1) != left
         assert abs(len(scene.owned(1)) - len(scene.owned(2))) <= 3
+
+
+async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None:
+    """The reports of the first minutes show it, and no move follows them."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost = await lose(scene, 3)
+        await scene.step()
+        for name in lost:
+            await scene.led.fleet.brokers[2].acquire(name)
+        left, told_of = scene.owned(1), set[str]()
+        for _ in range(100):
+            await scene.step()
+            waits = scene.goals.goal(order.id).waits
+            assert waits is not None
+            told_of.add(waits.text.partition("until ")[2].partition("Z")[2])
+        assert scene.owned(1) == left
+        assert told_of - {""} == {": clients of a broker that left come back"}
+        assert (await scene.run(order.id, steps=200)).ended == REACHED
+        assert scene.owned(1) != left
+
+
+async def test_nobody_waits_after_a_broker_that_was_drained() -> None:
+    """Its clients are elsewhere already."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        await scene.led.wishes.cordon("b3:8080", Cordon(1), ())
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        assert not scene.owned(3)
+        scene.lost.add(3)
+        await scene.led.store.delete("/loadbalance/brokers/b3:8080")
+        await scene.led.until(lambda: "b3:8080" not in scene.led.fleet.brokers[0].brokers.reports)
+        for _ in range(10):
+            await scene.step()
+        assert scene.owned(2)
+        assert scene.goals.goal(order.id).progress.arrived > 0
+
+
+async def test_without_an_end_it_ends_a_day_after_its_first_window_opens() -> None:
+    """A window of some days of the week may open later than tomorrow."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        days = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=3)
+        window = f"{days:%A} 22:00-23:00"
+        order = await scene.goals.propose(Even(7), PlanLimits(windows=(window,)), approve=True)
+        assert order.limits.until_ms == next_open_ms((window,), now_ms) + DAY_MS
+        assert order.waits == Reason("OutsideWindows", window)
 
 
 async def test_bundles_that_no_lookup_asks_for_are_not_waited_for_for_ever() -> None:

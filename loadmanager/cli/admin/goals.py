@@ -197,13 +197,17 @@ def _curve(curve: tuple[CurvePoint, ...]) -> Any:
             point.moves,
             f"{100 * point.farthest:.1f} points",
             f"{100 * point.spread:.1f}",
-            f"{point.traffic / 1e6:.1f} MB/s",
+            _traffic(point.traffic),
             f"{point.clients:.0f}",
             f"{point.client_seconds:.0f} s",
         )
         for point in curve
     ]
     return table(headers, rows)
+
+
+def _traffic(bytes_s: float) -> str:
+    return f"{bytes_s / 1e3:.1f} kB/s" if 0 < bytes_s < 1e5 else f"{bytes_s / 1e6:.1f} MB/s"
 
 
 @group.command("list")
