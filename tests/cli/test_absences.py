@@ -31,12 +31,30 @@ def cut_off(number: int, *, ago_ms: int = 60_000, sign: str = ANSWERS) -> Absent
     )
 
 
+def texts(absent: list[AbsentBroker], now_ms: int = NOW) -> list[str]:
+    """The lines."""
+    return [it.text for it in news(absent, now_ms, HOUR)]
+
+
+def test_what_is_over_is_told_apart() -> None:
+    """It lasts while a broker is gone, a bundle has no owner, or clients are awaited."""
+    back = cut_off(1)
+    gone, unserved, awaited = cut_off(1), cut_off(1), cut_off(1)
+    gone.back_at, unserved.placed, awaited.clients_back = None, 1, 2
+    assert [it.over_ms for it in news([back], NOW, HOUR)] == [back.back_at]
+    for lasts in (gone, unserved, awaited):
+        assert [it.over_ms for it in news([lasts], NOW, HOUR)] == [None]
+    assert [it.over_ms for it in news([awaited], NOW + HOUR, 2 * HOUR)] == [awaited.back_at]
+
+
 def test_brokers_of_one_partition_are_one_line() -> None:
     """With what came of all of them; one that was lost before, or otherwise, has its own."""
     six = [cut_off(number, ago_ms=60_000 + 1_000 * number) for number in range(1, 7)]
     before = cut_off(7, ago_ms=HOUR // 2)
     frozen = cut_off(8, sign="did not answer within 5 s")
-    lines = list(news([*six, before, frozen], NOW, HOUR))
+    told = list(news([*six, before, frozen], NOW, HOUR))
+    lines = [it.text for it in told]
+    assert {it.over_ms for it in told} == {NOW - 60_000, NOW - HOUR // 2 + 7_000, NOW - 52_000}
     assert len(lines) == 3
     (together,) = [line for line in lines if "b1:8080" in line]
     names, _, _ = together.partition(" and 3 more lost ")
@@ -51,10 +69,10 @@ def test_brokers_of_one_partition_are_one_line() -> None:
 def test_losses_some_seconds_apart_are_told_apart() -> None:
     """Two brokers that were killed one after the other, each with its time and its bundles."""
     two = [cut_off(1), cut_off(2, ago_ms=65_000)]
-    lines = list(news(two, NOW, HOUR))
+    lines = texts(two)
     assert [line.partition(" lost ")[0] for line in lines] == ["b1:8080", "b2:8080"]
     assert all("2 bundles placed" in line for line in lines)
-    (together,) = news([cut_off(1), cut_off(2, ago_ms=60_500)], NOW, HOUR)
+    (together,) = texts([cut_off(1), cut_off(2, ago_ms=60_500)])
     assert together.startswith("b1:8080, b2:8080 lost ")
 
 
@@ -70,17 +88,17 @@ def test_what_is_not_served_again_is_told_of_all() -> None:
     two = [cut_off(1), cut_off(2)]
     for each in two:
         each.back_at, each.same_process, each.placed, each.clients_back = None, False, 1, 0
-    (line,) = news(two, NOW, HOUR)
+    (line,) = texts(two)
     assert "4 bundles in all, 2 without an owner until the next lookup" in line
     assert "NONE of 6 clients back" in line
     assert "within" not in line
     for each in two:
         each.placed, each.placed_at = 2, each.left_at
-    (line,) = news(two, NOW + HOUR, HOUR)
+    (line,) = texts(two, NOW + HOUR)
     assert "NONE of 6 clients back within 10 min" in line
-    (line,) = news(two[:1], NOW + HOUR, HOUR)
+    (line,) = texts(two[:1], NOW + HOUR)
     assert "NONE of 3 clients back within 10 min" in line
-    (line,) = news(two[:1], NOW, HOUR)
+    (line,) = texts(two[:1])
     assert "NONE of 3 clients back, who" in line
 
 
@@ -116,5 +134,5 @@ def test_a_process_that_ended_does_not_answer() -> None:
     """Whoever answered in its place is another one."""
     absence = cut_off(1)
     absence.same_process = False
-    (line,) = news([absence], NOW, HOUR)
+    (line,) = texts([absence])
     assert "asked then, it had ended: another process answered in its place" in line

@@ -746,7 +746,12 @@ async def test_each_time_that_brokers_could_not_prove_their_sessions(
             name = served.broker_id(index)
             record = MemberChange(ts=at_ms, broker=name, of=name, event="proven", took_ms=took_ms)
             await written(served, index, record)
-        out = (await Shell(served, capsys).run("status"))[1]
+        short = (await Shell(served, capsys).run("status"))[1]
+        (line,) = [line for line in short.splitlines() if " over, " in line]
+        assert line.startswith("2 losses, freezes and outages are over, the last one since ")
+        assert f"since {clock(freeze_ms)}: `loadmanager admin status --over`" in line
+        assert "could not prove" not in short
+        out = (await Shell(served, capsys).run("status", "--over"))[1]
         outage, freeze = [line for line in out.splitlines() if "could not prove" in line]
         both, begin = ", ".join(sorted((first, second))), clock(outage_ms - 30_000)
         between = f"from {begin} to {clock(outage_ms + 2_000)} (32 s)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -136,16 +136,39 @@ def missing_text(present: int, expected: int) -> str:
     return f"{fewer} of {count_of(expected, 'expected broker')} {verb} not there"
 
 
-def news(absent: Sequence[AbsentBroker], now_ms: int, within_ms: int) -> Iterator[str]:
+class News(NamedTuple):
+    """Brokers that left, in one line."""
+
+    text: str
+    over_ms: int | None
+    """Since when it is over: they are back, their bundles are served, and their clients are back,
+    or not counted any more; None: it is not.
+    """
+
+
+def news(absent: Sequence[AbsentBroker], now_ms: int, within_ms: int) -> Iterator[News]:
     """Those that are gone, and those that left or came back lately; those that left together in
     the same way, as by one partition, in one line.
     """
     lately = [it for it in absent if it.gone or now_ms - it.left_at <= within_ms]
     for together in _together(lately):
+        ends = [_over_ms(it, now_ms) for it in together]
+        over_ms = None if None in ends else max(filter(None, ends))
         if len(together) == 1:
-            yield f"{together[0].broker} {absence_text(together[0], now_ms)}"
+            text = f"{together[0].broker} {absence_text(together[0], now_ms)}"
         else:
-            yield _together_text(together, now_ms)
+            text = _together_text(together, now_ms)
+        yield News(text, over_ms)
+
+
+def _over_ms(absence: AbsentBroker, now_ms: int) -> int | None:
+    """Since when nothing of it lasts."""
+    missing = absence.clients_back < (absence.clients or 0)
+    if absence.gone or absence.placed < absence.bundles:
+        return None
+    if missing and not _is_over(absence, now_ms):
+        return None
+    return max(absence.back_at or 0, absence.placed_at or 0)
 
 
 def _together(absent: Sequence[AbsentBroker]) -> list[list[AbsentBroker]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from loadmanager.cli.admin.absences import missing_text, news
+from loadmanager.cli.admin.absences import News, missing_text, news
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
 from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -56,7 +56,7 @@ NAMED_MAX = 5
 HEALTH_S = 5.0
 NOBODY, SILENT = 503, 504
 """Statuses of a broker that knows no leader, and of one whose leader does not answer."""
-HEALTHY = "it serves"
+HEALTHY = "it is well, and serves the bundles that it owns"
 GOES_ON = (
     "stored topics that are open go on as long as no session is known to be over; until the store "
     "answers, nothing is opened, placed, moved, split or set"
@@ -71,12 +71,16 @@ def _cluster(admin: AdminClient) -> tuple[ClusterShown, Any]:
 
 
 @click.command(cls=AdminCommand)
+@click.option(
+    "--over", "all_over", is_flag=True, help="a line for each loss, freeze and outage that is over"
+)
 @at_option
-def status(admin: AdminClient, at: int | None) -> Output:
+def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision.
 
-    Without a leader it says why nobody leads, and what each broker says of itself; status 1. With
-    --at, what the brokers recorded of then.
+    What is over of the last hour, such as the loss of a broker that is back, is counted in one
+    line; --over tells each. Without a leader it says why nobody leads, and what each broker says of
+    itself; status 1. With --at, what the brokers recorded of then.
     """
     if at is not None:
         return status_at(admin, at)
@@ -88,9 +92,8 @@ def status(admin: AdminClient, at: int | None) -> Output:
             raise
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
-    lines = [*_store(cluster), *map(str, downtimes(admin, cluster.at - DAY_MS))]
-    lines += lapse_lines(lapses_of(unproven(admin, cluster.at - LATELY_MS)))
-    lines += _status(cluster, decisions, throttled, late_after_ms(admin))
+    lines = [*_store(cluster), *_status(cluster, decisions, throttled, late_after_ms(admin))]
+    lines += _over(admin, cluster, each=all_over)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
@@ -148,7 +151,7 @@ def _status(
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
     if missing := missing_text(len(live), cluster.expected):
         yield missing
-    yield from news(cluster.absent, cluster.at, LATELY_MS)
+    yield from (it.text for it in _news(cluster) if it.over_ms is None)
     loads = [broker.usage for broker in live if broker.usage is not None]
     load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
     rate = sum(broker.rate or 0 for broker in live)
@@ -180,6 +183,24 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def _news(cluster: ClusterShown) -> Iterator[News]:
+    return news(cluster.absent, cluster.at, LATELY_MS)
+
+
+def _over(admin: AdminClient, cluster: ClusterShown, *, each: bool) -> list[str]:
+    """What is over: a line if that is one thing or all are wanted, else how many there were."""
+    downs, since_ms = downtimes(admin, cluster.at - DAY_MS), cluster.at - LATELY_MS
+    lapses = lapses_of(unproven(admin, since_ms))
+    back = [(it.over_ms, it.text) for it in _news(cluster) if it.over_ms is not None]
+    lines = [*map(str, downs), *lapse_lines(lapses), *(text for _, text in back)]
+    if each or len(lines) < 2:
+        return lines
+    ends = [*(it.end for it in downs), *(it.end for it in lapses), *(ms for ms, _ in back)]
+    total = len(downs) + len(lapses) + len(back)
+    last = f"{total} losses, freezes and outages are over, the last one since {clock(max(ends))}"
+    return [f"{last}: `loadmanager admin status --over` tells each"]
 
 
 def _store(cluster: ClusterShown) -> list[str]:
