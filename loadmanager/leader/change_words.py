@@ -56,6 +56,12 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("DELETE", r"resourcegroups/([^/]+)", "deleted the resource group {}"),
     ("POST", r"brokers/configuration/([^/]+)/(.*)", "set {} to {}"),
     ("DELETE", r"brokers/configuration/([^/]+)", "gave {} back to broker.conf"),
+    ("POST", r"brokers/shutdown", "ordered a broker to stop"),
+    ("DELETE", r"members/([^/]+)", "had the broker {} forgotten, which had left"),
+    ("POST", r"merges", "ordered a merge of bundles"),
+    ("POST", rf"resource-quotas/{_PLACE}/{_RANGE}", "set the resource quota of {}/{}"),
+    ("DELETE", rf"resource-quotas/{_PLACE}/{_RANGE}", "removed the resource quota of {}/{}"),
+    ("POST", r"resource-quotas", "set the resource quota of all other bundles"),
     ("PUT", _CORDON, "cordoned {}"),
     ("DELETE", _CORDON, "uncordoned {}"),
     ("DELETE", r"pins/(.+)", "unpinned {}"),
@@ -110,7 +116,7 @@ def _of_its_own(
         return done + _refusal(unquote(token[1]), after)
     if path.startswith(_LOCAL_POLICIES) and not asked.endswith("/antiAffinity"):
         return f"{done}: its bundles"
-    if asked.startswith("brokers/"):  # the value is said
+    if asked.startswith(("brokers/", "members/")):  # the value is said
         return done
     if asked == "moves" and (order := _leaves(after)):
         return _move(order) + _note(after, "note")

@@ -10,6 +10,7 @@ from aiohttp import web
 from loadmanager.broker.admin.documents import AddressesShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.load.manager import Manager
+from loadmanager.kit.audit import note_change
 from loadmanager.kit.errors import NotFoundError
 from loadmanager.kit.http.answers import failed, redirect_to, shown, whole
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, Texts, operation
@@ -166,6 +167,7 @@ class BrokerRoutes:
         """Begin a graceful stop; `?maxConcurrentUnloadPerSec=` is the most unloads a second; 0: any
         number.
         """
+        note_change(self._use.self_address.broker_id)
         self._use.stop(
             whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
         )

@@ -42,6 +42,8 @@ CLUSTER = "cluster"
 """What a skip that concerns the whole cluster names."""
 _BUNDLE = re.compile(r"[^/\s\"?]+/[^/\s\"?]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 """As orders name bundles in their path or in what they ask for."""
+STOPS = "POST /admin/v2/brokers/shutdown"
+"""How the order to a broker to stop begins."""
 SETTINGS = "broker.conf"
 """What a change of the settings of all brokers is about."""
 
@@ -98,6 +100,8 @@ def _of_change(record: AuditedChange) -> Iterator[str]:
     yield from filter(None, (record.role, record.proxied))
     if record.path == paths.DYNAMIC_CONFIGURATION:
         yield SETTINGS
+    if record.what.startswith(STOPS):
+        yield record.broker
     yield from _named_by_path(record.path or "")
     if record.path is None:
         for bundle in dict.fromkeys(_BUNDLE.findall(f"{record.what} {record.after}")):

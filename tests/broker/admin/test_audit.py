@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from broker.admin.serving import CLUSTER, ORDERS, Served, serving
 from broker.admin.test_admin_access import secured
+from broker.admin.test_archive import in_folder
 from broker.composed.test_rights import a_consumer, a_producer, answer_to
 from clusters.running import eventually
 from kit.security.tokens import ADMIN, VALUES, token, verifier
@@ -36,6 +38,20 @@ async def changes(served: Served, query: str = "", *, at: int = 0) -> list[dict[
     assert not answer["noAnswer"]
     found: list[dict[str, Any]] = answer["changes"]
     return found
+
+
+async def test_the_stop_of_a_broker_names_it(tmp_path: Path) -> None:
+    """It stands in the story of that broker, too."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        name = served.broker_id(1)
+        assert (await served.ask("POST", "/admin/v2/brokers/shutdown", at=1)).status == 204
+        change = (await changes(served))[0]
+        assert (change["words"], change["note"]) == ("ordered a broker to stop", name)
+        archive = served.brokers[1].archive
+        assert archive is not None
+        await archive.settle()
+        (event,) = (await archive.events(("change",), name, (0, 1 << 52), 10)).events
+        assert event.record["note"] == name
 
 
 def as_role(role: str) -> dict[str, str]:
