@@ -1,4 +1,6 @@
-"""Looks once a minute for what the nightly report would find, and tells when it begins and ends."""
+"""Looks once a minute for what the nightly report would find, and tells when it begins and ends;
+and who is lost, at any time.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ from dataclasses import dataclass, field
 
 from loadmanager.engine.findings.finding import KINDS, FindingShown
 from loadmanager.engine.findings.held_connections import LimitedConnection
+from loadmanager.engine.findings.lost import lost
 from loadmanager.engine.findings.throttling import INACCURATE, HeldLimit
+from loadmanager.engine.findings.uneven import Stay
 from loadmanager.engine.findings.watch import Look, Watch
+from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.conf import Live
 from loadmanager.kit.telemetry import Sample, gauge
@@ -60,6 +65,9 @@ class TermFindings:
             connections=limited_connections(holding, now_ms),
             backlogs={} if backlogs is None else backlogs.brokers,
             unserved=self.members.unserved(),
+            lost=self.members.lost(),
+            usages=self._usages(),
+            stays=self._stays(),
         )
         before, self._findings = self._findings, self.watch.step(look)
         self._looked_ms = now_ms
@@ -69,15 +77,31 @@ class TermFindings:
         for finding in _without(before, self._findings):
             self._tell(FindingChange(at=now_ms, state="ended", finding=finding))
 
+    def _usages(self) -> dict[str, float]:
+        """What each broker uses, by its last report."""
+        view, weights = self.load_manager.cluster.view, self.load_manager.strategies.value.weights
+        if view.knows_owners:
+            return {name: load.max_resource_usage for name, load in view.load_data.items()}
+        return {name: max_weighted_usage(it, weights) for name, it in view.reports.items()}
+
+    def _stays(self) -> list[Stay]:
+        """Why bundles stayed in the last cycle, if that moved nothing, as its decision says it."""
+        decisions = self.load_manager.records.decisions.newest_first()
+        last = next((it.shown() for it in decisions if it.kind == "shed"), None)
+        if last is None or last.unloads or not isinstance(last.skipped, list):
+            return []
+        return [Stay(it.what, it.code, it.reason) for it in last.skipped]
+
     def _tell(self, change: FindingChange) -> None:
         self.events.publish("finding", lambda: change)
 
     def shown(self) -> FindingsShown:
-        """What was wrong at the last look."""
+        """What was wrong at the last look, and who is lost now: that is not looked for."""
+        gone = lost(self.members.lost())
         return FindingsShown(
             at=self.load_manager.term.clock.now_ms(),
             looked_at=self._looked_ms,
-            findings=self._findings,
+            findings=[*gone, *(it for it in self._findings if it.kind != "lost")],
         )
 
 

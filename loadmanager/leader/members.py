@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.lost import LostBroker
 from loadmanager.engine.findings.unserved import UnservedBundles
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.moves.move import MoveState
@@ -411,6 +412,14 @@ class TermMembers:
                 UnservedBundles(absence.broker, absence.left_at, absence.how, names, total, clients)
             )
         return left
+
+    def lost(self) -> list[LostBroker]:
+        """Who was lost and is not back."""
+        return [
+            LostBroker(it.broker, it.left_at, it.sign, it.bundles, it.bundles - it.placed)
+            for it in (entry.absence for entry in self._book.values())
+            if it.gone and it.how == "lost"
+        ]
 
     def _record(self, absence: AbsentBroker, event: str, **more: object) -> None:
         self.record(

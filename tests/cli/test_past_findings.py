@@ -88,13 +88,15 @@ async def test_a_leader_that_is_lost_leaves_what_it_found(
         served.brokers[0].store.suspend()
         served.brokers[0].store.expire()
         second = await findings_of(served, 1)
+        await until(lambda: bool(second.members.lost()))
         looked = await look(served, 1, second)
         shell = Shell(served, capsys)
         status, out, _ = await shell.run("findings", "--at", iso(looked + 1), at=1)
         assert status == 0
         assert out.splitlines()[0].startswith(f"{served.broker_id(1)} led, term ")
         assert f"{lost} had found before its term ended" in out
-        assert out.index("the leader found nothing wrong") < out.index(title)
+        assert "the leader found nothing wrong" not in out
+        assert out.index(f"{lost} was lost, and is not back") < out.index(title)
         answer = await shell.json("findings", "--at", iso(began + 1), at=1)
         assert [it["title"] for it in answer["findings"]] == [title]
         assert answer["before"] == []

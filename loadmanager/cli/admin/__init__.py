@@ -51,7 +51,7 @@ SUBJECTS = {
         "findings.findings",
         (
             "Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, "
-            "hot topics, backlogs that grow, bundles that nobody serves."
+            "hot topics, backlogs that grow, bundles that nobody serves, brokers that are lost."
         ),
     ),
     "find": (

@@ -18,11 +18,12 @@ from loadmanager.leader.documents.findings import FindingsShown
 @at_option
 def findings(admin: AdminClient, at: int | None) -> Output:
     """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics,
-    backlogs that grow, bundles that nobody serves.
+    backlogs that grow, bundles that nobody serves, brokers that are lost.
 
-    It looks once a minute. A new leader knows the leaders of before and who left, and begins anew
-    with all else: what takes an hour to find takes an hour again. With --at, what leaders had found
-    by then, also the one before, if its term had ended within the hour.
+    It looks once a minute; of a lost broker it says so at once. A new leader knows the leaders of
+    before and who left, and begins anew with all else: what takes an hour to find takes an hour
+    again. With --at, what leaders had found by then, also the one before, if its term had ended
+    within the hour.
     """
     if at is not None:
         return findings_at(admin, at)
@@ -41,7 +42,7 @@ def _lines(answer: FindingsShown) -> Iterator[str]:
 
 def summary(answer: FindingsShown) -> str:
     """One line: how much is wrong, and the first of it."""
-    if answer.looked_at is None:
+    if answer.looked_at is None and not answer.findings:
         return "this leader has not looked yet for what is wrong: it does once a minute"
     if not answer.findings:
         return "the leader finds nothing wrong"

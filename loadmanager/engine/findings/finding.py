@@ -10,7 +10,16 @@ from typing import Literal, get_args
 from loadmanager.kit.model import Shape
 
 Kind = Literal[
-    "backlog", "clock", "flapping", "hot topic", "leader", "sensor", "throttling", "unserved"
+    "lost",
+    "backlog",
+    "clock",
+    "flapping",
+    "hot topic",
+    "leader",
+    "sensor",
+    "throttling",
+    "uneven",
+    "unserved",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SHOWN_MAX = 50

@@ -13,8 +13,10 @@ from loadmanager.engine.findings.flapping import FlappingFindings
 from loadmanager.engine.findings.held_connections import LimitedConnection, held_connections
 from loadmanager.engine.findings.hot_topics import Published, TopicFindings
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.lost import LostBroker, lost
 from loadmanager.engine.findings.sensors import Load, SensorFindings
 from loadmanager.engine.findings.throttling import HeldLimit, ThrottlingFindings
+from loadmanager.engine.findings.uneven import Stay, UnevenFindings
 from loadmanager.engine.findings.unserved import UnservedBundles, unserved
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -44,6 +46,11 @@ class Look:
     backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
     """Broker → its greatest ones."""
     unserved: Sequence[UnservedBundles] = ()
+    lost: Sequence[LostBroker] = ()
+    usages: Mapping[str, float] = field(default_factory=dict)
+    """Broker → what it uses, as a fraction."""
+    stays: Sequence[Stay] = ()
+    """Why bundles stayed in the last cycle, if that moved nothing."""
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class Watch:
     _clocks: ClockFindings = field(default_factory=ClockFindings)
     _hot_topics: TopicFindings = field(default_factory=TopicFindings)
     _backlogs: BacklogFindings = field(default_factory=BacklogFindings)
+    _uneven: UnevenFindings = field(default_factory=UnevenFindings)
 
     def step(self, look: Look) -> list[FindingShown]:
         """What is wrong now, in order of kind and name."""
@@ -75,5 +83,7 @@ class Watch:
             *self._clocks.step(look.delays, now_ms),
             *self._hot_topics.step(look.loads, look.published, look.splits, now_ms),
             *unserved(look.unserved, now_ms),
+            *lost(look.lost),
+            *self._uneven.step(look.usages, look.stays, now_ms),
         ]
         return sorted(findings, key=lambda it: (KINDS.index(it.kind), it.about))

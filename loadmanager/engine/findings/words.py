@@ -21,6 +21,14 @@ LEADER_LOGS = (
     "Look at the logs of brokers that led: a lost session, a paused process, or a step that failed "
     "again and again."
 )
+START_AGAIN = (
+    "Look at its process, its machine and its network, and start it again. If it is not to come "
+    "back: `loadmanager admin brokers forget`."
+)
+KEPT_BACK = (
+    "`loadmanager admin bundles unpin` ends a pin; a grace period ends after "
+    "loadBalancerSheddingGracePeriodMinutes. An operator's move needs to wait for neither."
+)
 LOOK_UP = (
     "Clients that look up have each placed at once: see whether they run, whom they reach, and why "
     "placements fail (`loadmanager admin decisions`)."
@@ -89,6 +97,19 @@ def clock(broker: str, ahead_ms: float) -> str:
 def backlog(subscription: str, topic: str, per_minute: float) -> str:
     """A title."""
     return f"The backlog of {subscription} at {topic} grows by {per_minute:,.0f} messages a minute"
+
+
+def lost(broker: str) -> str:
+    """A title."""
+    return f"{broker} was lost, and is not back"
+
+
+def uneven(broker: str, usage: float, mean: float) -> str:
+    """A title: a broker that is used more than others, whose bundles stay."""
+    return (
+        f"{broker} is used at {usage:.0%}, {100 * (usage - mean):.0f} points above the mean, and "
+        "pins or grace periods keep bundles where they are"
+    )
 
 
 def unserved(count: int, broker: str, how: str) -> str:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 from broker.admin.serving import ORDERS, serving
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 from leader.documents import a_move_shown
+from msgspec import UNSET
 from system.raw import a_send
 
 from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.cli import main
+from loadmanager.engine.findings.uneven import Stay
+from loadmanager.engine.strategies.plan import Plan, Skip, Unload
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.documents.decisions import of_cycle
 from loadmanager.leader.events import EventQueue
 from loadmanager.leader.findings import TermFindings
 
@@ -39,6 +44,44 @@ async def _event(events: EventQueue) -> tuple[str, str]:
         if event[1] == "finding":
             data = json.loads(event[2])
             return str(data["state"]), str(data["finding"]["title"])
+
+
+async def test_a_lost_broker_is_found_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the leader looks, and no longer when it is back."""
+    async with serving(brokers=2) as served:
+        shell, name = Shell(served, capsys), served.broker_id(1)
+        title = f"{name} was lost, and is not back"
+        assert title not in (await shell.run("status"))[1]
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        answer = await eventually(
+            lambda: served.get(PATH), lambda answer: len(answer["findings"]) == 1
+        )
+        (finding,) = answer["findings"]
+        assert (finding["kind"], finding["about"], finding["title"]) == ("lost", name, title)
+        assert f"found: {title}" in (await shell.run("status"))[1]
+        assert (await shell.run("findings"))[1].splitlines()[0].startswith(title)
+        served.brokers[1].store.resume()
+        await eventually(lambda: served.get(PATH), lambda answer: answer["findings"] == [])
+
+
+async def test_why_bundles_stay_is_what_the_last_cycle_says() -> None:
+    """If that moved nothing; in the words of its decision."""
+    async with serving(brokers=1) as served:
+        leading = served.brokers[0].use.leading
+        await until(lambda: isinstance(leading.findings, TermFindings))
+        findings = leading.findings
+        assert isinstance(findings, TermFindings)
+        pinned = Skip("t/a/0x0_0x1", "Pinned", "to b1 until noon")
+        unload = Unload("t/a/0x1_0x2", "b1", "b2", "Balance", {})
+        for unloads in ((), (unload,)):
+            plan = Plan("S", unloads, skipped=(pinned,))
+            findings.load_manager.records.decisions.remember(
+                "shed", partial(of_cycle, plan, None, UNSET), epoch=1, cycle=1
+            )
+            expected = [] if unloads else [Stay(pinned.what, "Pinned", "Pinned: to b1 until noon")]
+            assert findings._stays() == expected
+        await until(lambda: findings._usages().keys() == {served.broker_id(0)})
 
 
 async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ from loadmanager.engine.findings.backlogs import Backlog, BacklogFindings
 from loadmanager.engine.findings.finding import SHOWN_MAX, FindingShown
 from loadmanager.engine.findings.held_connections import LimitedConnection
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.lost import LostBroker
 from loadmanager.engine.findings.throttling import HeldLimit
+from loadmanager.engine.findings.uneven import Stay
 from loadmanager.engine.findings.unserved import UnservedBundles
 from loadmanager.engine.findings.watch import Look, Watch
 from loadmanager.engine.load.reports import (
@@ -355,6 +357,56 @@ def test_bundles_that_nobody_serves() -> None:
     assert finding.text.endswith("acme/a/0x0_0x1 and 1 more. They had 7 clients.")
     assert (finding.kind, finding.about, finding.since) == ("unserved", "b1", MINUTE_MS)
     assert day.look() == []
+
+
+def test_brokers_that_are_lost() -> None:
+    """At once, before everything else; with what its bundles came to."""
+    day = Day()
+    first, second = (
+        LostBroker("b1", 5, "did not answer within 5 s", 3, 2),
+        LostBroker("b0", 7, "", 0, 0),
+    )
+    idle, finding = day.look(lost=[first, second])
+    assert (finding.kind, finding.about, finding.since) == ("lost", "b1", 5)
+    assert finding.title == "b1 was lost, and is not back"
+    assert finding.text == (
+        "Its session ended without a word. Asked then, it did not answer within 5 s. "
+        "It owned 3 bundles: 2 of them have no owner."
+    )
+    assert finding.command == "loadmanager admin history b1"
+    assert (idle.about, idle.text.endswith("word. It owned no bundle.")) == ("b0", True)
+    assert day.look() == []
+
+
+def test_load_that_pins_and_grace_periods_keep_uneven() -> None:
+    """For ten minutes, in the words of the decisions; not where nothing else would move, or where
+    the load is even.
+    """
+    usages = {"b1": 0.6, "b2": 0.2, "b3": 0.1}
+    pin = Stay("t/a/0x0_0x1", "Pinned", "Pinned: to b1 until noon, by bob")
+    grace = Stay("t/a/0x1_0x2", "GracePeriod", "GracePeriod: moved at ten")
+    other = Stay("cluster", "NoBundles", "NoBundles: none")
+    day = Day()
+    for _ in range(10):
+        assert day.look(usages=usages, stays=[other, pin, grace]) == []
+    (finding,) = day.look(usages=usages, stays=[other, pin, grace])
+    assert (finding.kind, finding.about, finding.since) == ("uneven", "b1", MINUTE_MS)
+    assert finding.title == (
+        "b1 is used at 60%, 30 points above the mean, and pins or grace periods keep bundles where "
+        "they are"
+    )
+    assert finding.text == (
+        "The last cycle moved nothing: t/a/0x0_0x1: Pinned: to b1 until noon, by bob; "
+        "t/a/0x1_0x2: GracePeriod: moved at ten."
+    )
+    assert day.look(usages=usages, stays=[other]) == []
+    for look in (
+        {"usages": {"b1": 0.25, "b2": 0.2}, "stays": [pin]},
+        {"usages": usages, "stays": [other]},
+        {"stays": [pin]},
+    ):
+        day = Day()
+        assert [finding for _ in range(12) for finding in day.look(**look)] == []
 
 
 # Clocks
