@@ -462,8 +462,12 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
             MemberChange(ts=then - 3_000, broker=other, of=other, event="leads", epoch=9),
         ]
         late = structs.replace(made, ts=SystemClock().now_ms(), what="DELETE made later")
+        took = OwnershipStep(
+            ts=then + 500, broker=other, bundle=SECOND, before="Opening", after="Owned",
+            reason="lookup",
+        )  # fmt: skip
         await written(served, 0, placed, made, late, *loads[:1])
-        await written(served, 1, *members, *loads[1:])
+        await written(served, 1, *members, *loads[1:], took)
         await served.own(FIRST, at=0)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
@@ -484,6 +488,9 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
         await page.wait_text(f"{other} led", ".top")
         assert "BROKERS\n2\n" in (await page.text(".summary")).upper() + "\n"
+        assert (
+            "BUNDLES\n1\n" in (await page.text(".summary")).upper() + "\n"
+        )  # taken since the load
         await page.wait_text(f"{lost} lost 6.0 s ago; 1 bundle, 1 without an owner", ".lately")
         await page.wait_text("1 bundle of", ".summary .status")
         link = f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60#bundle={FIRST}"
@@ -505,11 +512,17 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
             client="10.0.0.9:1", address="10.0.0.9", topic=f"persistent://{FIRST}",
             reason="no such topic", code="TopicNotFound",
         )  # fmt: skip
-        await written(served, 0, lapse, lost, turned_away)
+        freeze = MemberChange(
+            ts=now - 90_000, broker=first, of=first, event="stood", took_ms=5_000, clients=2
+        )
+        late = MemberChange(ts=now - 89_900, broker=first, of=first, event="proven", took_ms=100)
+        await written(served, 0, lapse, lost, turned_away, freeze, late)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
-        await page.wait_text("1 broker lost, 0 interruptions of clients", "#moves")
+        await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
+        today = "1 broker lost, 1 standstill of brokers, 2 interruptions of clients, longest 5.0 s"
+        await page.wait_text(today, "#moves")
         await page.click("#throttled summary")
         await page.wait_text("3 refusals in the last hour", "#throttled")
         await page.wait_text("was refused by", "#throttled")
@@ -624,6 +637,9 @@ async def test_other_pages_are_linked_where_they_can_be_reached() -> None:
                 await page.wait_text("Its bundles", "aside")
                 assert await page.value(button) == links
             await page.go("about:blank")
+        await served.own(FIRST, at=0)
+        await page.go(f"{served.url(1)}/ui?lost#broker={served.broker_id(0)}")  # another document
+        await page.wait_text(f"1 bundle to {served.broker_id(1)}", "aside")  # if it were lost
         await page.go(f"{served.url(1)}/ui#broker={served.broker_id(0)}")
         await page.wait_text("Its bundles", "aside")
         await served.servers[1].stop()

@@ -42,6 +42,7 @@ export function todayText(today: Today): string {
     plural(today.moves, "move"),
     today.failed ? `${plural(today.failed, "move")} failed` : "",
     today.lost ? `${plural(today.lost, "broker")} lost` : "",
+    today.stood ? `${plural(today.stood, "standstill")} of brokers` : "",
     `${plural(today.clients, "interruption")} of clients`,
     today.sumMs ? `longest ${duration(today.longestMs)}, in all ${duration(today.sumMs)}` : "",
     today.unheardMs

@@ -296,13 +296,14 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came, found] = await Promise.all([
+  const [loads, heat, decided, changed, came, found, steps] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
     events(["kind=change"], `${range}&limit=${LISTED}`),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
+    events(["kind=ownership"], `since=${at - NEAR_MS}&until=${at}&limit=${MEMBERS}`),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
   // Dead, though nobody recorded that it was lost: its archive has no sign of it, as `ended_before` of
@@ -314,6 +315,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     .filter(({ kind, broker }) => kind === "broker_load" && !dead.has(broker))
     .filter(({ broker, ts, spanMs }) => !leftBy(came.parts, broker, ts - spanMs))
     .flatMap(brokerRows);
+  for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts);
   const changes = ordersOf(changed.parts);
   // What was said again later had been said until then.
   const decisions = decisionsOf(
@@ -468,6 +470,7 @@ export interface Today {
   since: number;
   moves: number;
   lost: number;
+  stood: number;
   clients: number;
   back: number;
   longestMs: number;
@@ -478,6 +481,7 @@ export interface Today {
 }
 
 const EVENTS_MAX = 1_000;
+const SEEN_MS = 10_000; // a leader sees that a session has ended at most so long after its broker goes on
 
 // As `interruptions` of the command line counts them (`cli/admin/interruptions.py`).
 export async function askToday(): Promise<Today> {
@@ -493,6 +497,7 @@ export async function askToday(): Promise<Today> {
     since,
     moves: 0,
     lost: 0,
+    stood: 0,
     clients: 0,
     back: 0,
     longestMs: 0,
@@ -501,9 +506,14 @@ export async function askToday(): Promise<Today> {
     unheardMs: 0,
     counted: [],
   };
-  for (const { kind, ts, record } of parts.flatMap((part) => part.events)) {
-    if (ts < allSince) continue;
+  const told = parts.flatMap((part) => part.events).filter(({ ts }) => ts >= allSince);
+  const losses = told.filter(({ kind, record }) => kind === "member" && text(record, "how") === "lost");
+  for (const { kind, ts, record } of told) {
     const isMember = kind === "member";
+    if (isMember && text(record, "event") === "stood") {
+      addStandstill(today, { ts, record }, losses);
+      continue;
+    }
     today.moves += Number(!isMember && text(record, "state") === "done");
     today.failed += Number(!isMember && text(record, "state") === "failed");
     today.lost += Number(isMember && text(record, "event") === "left" && text(record, "how") === "lost");
@@ -520,6 +530,21 @@ export async function askToday(): Promise<Today> {
     today.sumMs += back * (figure(record, "clientsWaitedMeanMs") ?? longest);
   }
   return today;
+}
+
+type Told = Pick<ArchivedEvent, "ts" | "record">;
+
+// A broker that stood still, and its clients, unless it was lost meanwhile: then they count as those.
+function addStandstill(today: Today, { ts, record }: Told, losses: Told[]): void {
+  today.stood += 1;
+  const took = figure(record, "tookMs") ?? 0, clients = figure(record, "clients") ?? 0;
+  const isLoss = (loss: Told): boolean =>
+    text(loss.record, "of") === text(record, "of") && ts - took <= loss.ts && loss.ts <= ts + SEEN_MS;
+  if (losses.some(isLoss) || !clients) return;
+  today.clients += clients;
+  today.back += clients;
+  today.longestMs = Math.max(today.longestMs, took);
+  today.sumMs += clients * took;
 }
 
 // With the clients of lost brokers that are still waited for: they are recorded once all are back, or
@@ -539,52 +564,76 @@ export function withWaiting(today: Today, absent: AbsentBroker[]): Today {
   return all;
 }
 
-// When brokers could not prove their sessions since then, a line for each event, in the words of
-// `admin status` (`Lapse` in cli/admin/downtimes.py); none: nothing was so.
+// When brokers stood still or could not prove their sessions since then, a line for each event, in the
+// words of `admin status` (`Lapse` in cli/admin/downtimes.py); none: nothing was so.
 interface Lapse {
   begin: number;
   end: number;
   names: Set<string>;
+  stood: Map<string, number>; // broker → for how long it stood still, of those that did
 }
 
 const LAPSES = 5;
 const ENDED_MS = 8_000;
 const PROVEN_MS = 12_000;
+const SAME_MS = 1_500; // what ends and begins within this is one event
+const STILL = "frozen, or without a CPU";
 
-function lapseText({ begin, end, names }: Lapse): string {
+function lapseText({ begin, end, names, stood }: Lapse): string {
   const between = `From ${moment(begin, true)} to ${moment(end, true)} (${duration(end - begin)})`;
   const all = [...names].sort();
-  if (all.length === 1) {
-    return `${between} ${all[0]} could not prove its session: it stood still, or did not reach the metadata store.`;
-  }
   const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
-  return (
-    `${between} ${all.slice(0, NAMED).join(", ")}${more} could not prove their sessions: ` +
-    "the metadata store did not answer, or they stood still."
-  );
+  const who = `${all.slice(0, NAMED).join(", ")}${more}`;
+  const least = Math.min(...all.map((name) => stood.get(name) ?? 0));
+  if (least && end - begin - least <= SAME_MS) return `${between} ${who} stood still: ${STILL}.`;
+  if (all.length === 1) {
+    const why = least ? `for ${duration(least)}, ${STILL}` : "or did not reach the metadata store";
+    return `${between} ${who} could not prove its session: it stood still${least ? " " : ", "}${why}.`;
+  }
+  return `${between} ${who} could not prove their sessions: the metadata store did not answer, or they stood still.`;
+}
+
+interface Unproven {
+  begin: number;
+  end: number;
+  of: string;
+  stood: number;
+}
+
+// A session that was not proven because a process stood still is one with that.
+function joined(times: Unproven[]): Unproven[] {
+  const all: Unproven[] = [];
+  for (const it of times.sort((a, b) => a.of.localeCompare(b.of) || a.begin - b.begin || a.end - b.end)) {
+    const last = all.at(-1);
+    if (!last || last.of !== it.of || it.begin - last.end > SAME_MS) {
+      all.push({ ...it });
+      continue;
+    }
+    last.end = Math.max(last.end, it.end);
+    last.stood += it.stood;
+  }
+  return all.sort((a, b) => a.begin - b.begin);
 }
 
 export async function askUnproven(since: number): Promise<string[]> {
   const { parts } = await ask<ArchivedEvents>(`events?kind=member&since=${since}&limit=${MEMBERS}`);
-  const times = parts
-    .flatMap((part) => part.events)
-    .filter(({ record }) => text(record, "event") === "proven")
-    .map(({ ts, record }) => ({ begin: ts - (figure(record, "tookMs") ?? 0), end: ts, of: text(record, "of") }))
-    .sort((a, b) => a.begin - b.begin);
+  const told = parts.flatMap((part) => part.events).map(({ ts, record }) => {
+    const took = figure(record, "tookMs") ?? 0, event = text(record, "event");
+    return { begin: ts - took, end: ts, of: text(record, "of"), stood: event === "stood" ? took : 0, event };
+  });
   const lapses: Lapse[] = [];
-  for (const { begin, end, of } of times) {
+  for (const { begin, end, of, stood } of joined(told.filter(({ event }) => ["proven", "stood"].includes(event)))) {
     const near = (it: Lapse): boolean =>
       Math.abs(begin - it.begin) <= ENDED_MS && Math.abs(end - it.end) <= PROVEN_MS && begin <= it.end && it.begin <= end;
-    const lapse = lapses.find(near);
-    if (!lapse) {
-      lapses.push({ begin, end, names: new Set([of]) });
-      continue;
-    }
+    let lapse = lapses.find(near);
+    if (!lapse) lapses.push((lapse = { begin, end, names: new Set(), stood: new Map() }));
     lapse.end = Math.max(lapse.end, end);
     lapse.names.add(of);
+    if (stood) lapse.stood.set(of, stood);
   }
   const before = lapses.length - LAPSES;
-  const more = before > 0 ? [`${before} more times before, brokers could not prove their sessions.`] : [];
+  const more =
+    before > 0 ? [`${before} more times before, brokers stood still or could not prove their sessions.`] : [];
   return [...more, ...lapses.slice(-LAPSES).map(lapseText)];
 }
 
@@ -637,6 +686,10 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
         return [{ ts, kind: "back", text: `${of} starts` }];
       case "leads":
         return [{ ts, kind: "leads", text: `${of} leads, term ${text(record, "epoch")}` }];
+      case "stood": {
+        const took = duration(figure(record, "tookMs") ?? 0);
+        return [{ ts, kind: "proven", text: `${of} stood still for ${took}, until now` }];
+      }
       case "proven": {
         const took = duration(figure(record, "tookMs") ?? 0);
         return [{ ts, kind: "proven", text: `${of} could not prove its session for ${took}, until now` }];
@@ -659,6 +712,18 @@ function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>): s
     ? ["No broker recorded a load then"]
     : ["No broker that answers recorded anything then"];
 }
+
+// How many bundles a broker had: those that its last load counted, and what it took and gave up since.
+function bundlesOf({ broker, bundles, reportedAt }: Broker, steps: ArchivedEvent[]): number {
+  const since = steps.filter(({ ts, record }) => ts > (reportedAt ?? 0) && text(record, "broker") === broker);
+  const taken = since.filter(({ record }) => text(record, "after") === "Owned" && served(record, "before") === 0);
+  const given = since.filter(({ record }) => served(record, "after") === 0 && served(record, "before") === 1);
+  return Math.max(0, (bundles ?? 0) + taken.length - given.length);
+}
+
+// Whether a bundle in this state is its broker's: 1, or else 0.
+const served = (record: ArchivedEvent["record"], field: string): number =>
+  Number(["Owned", "Splitting", "Releasing"].includes(text(record, field)));
 
 function brokerRows(loads: ArchivedLoads): Broker[] {
   return Object.entries(loads.figures).map(([broker, row]) => {
@@ -807,6 +872,7 @@ function outcomeOf(record: ArchivedEvent["record"]): Outcome {
     clientsBack: figure(record, "clientsBack"),
     clientsBackAt: text(record, "clientsBackAt") || null,
     clientsUnserved: figure(record, "clientsUnserved"),
+    clientsWithinMs: figure(record, "clientsWithinMs"),
     clientsWaitedMs: figure(record, "clientsWaitedMs"),
     clientsWaitedMeanMs: figure(record, "clientsWaitedMeanMs"),
     pauseMs: figure(record, "pauseMs"),
@@ -814,7 +880,9 @@ function outcomeOf(record: ArchivedEvent["record"]): Outcome {
   };
 }
 
+// `ts` is when it ended; an earlier version dated it when its clients had been counted.
 function moveOf({ ts, record }: ArchivedEvent): Move {
+  const startedAt = figure(record, "startedAt");
   return {
     id: text(record, "move"),
     bundle: text(record, "bundle"),
@@ -825,8 +893,8 @@ function moveOf({ ts, record }: ArchivedEvent): Move {
     author: text(record, "author") as Move["author"],
     state: text(record, "state") as Move["state"],
     swap: null,
-    createdAt: ts - (figure(record, "waitedMs") ?? 0),
-    startedAt: null,
+    createdAt: (startedAt ?? ts) - (figure(record, "waitedMs") ?? 0),
+    startedAt,
     endedAt: ts,
     outcome: outcomeOf(record),
     clients: figure(record, "clients"),

@@ -234,7 +234,8 @@ export function clients(outcome: Move["outcome"]): string {
   const unserved = outcome?.clientsUnserved;
   const more = unserved ? `; ${unserved} more connected and got nothing` : "";
   const at = outcome?.clientsBackAt && back ? ` at ${outcome.clientsBackAt}` : "";
-  if (back < closed) return `${fewOf(back)} of ${plural(closed, "client")} back${at}${more}`;
+  const within = typeof outcome?.clientsWithinMs === "number" ? ` within ${briefly(outcome.clientsWithinMs)}` : "";
+  if (back < closed) return `${fewOf(back)} of ${plural(closed, "client")} back${at}${within}${more}`;
   const longest = outcome?.clientsWaitedMs, mean = outcome?.clientsWaitedMeanMs;
   if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back${at}`;
   const waited = `${plural(closed, "client")} waited`;

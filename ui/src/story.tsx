@@ -19,6 +19,7 @@ import type {
   BundleShown as Bundle,
   BundleStory as Story,
   DecisionShown as Decision,
+  LossShown as Loss,
 } from "../generated/openapi";
 import { isPartOf, ordered, shortBundle } from "./sentences";
 import { BrokerAt, BundleAt, OfClient } from "./then";
@@ -28,9 +29,11 @@ import { use } from "./store";
 import { when } from "./when";
 
 const AGAIN_MS = 3_000;
+const LOSS_AGAIN_MS = 60_000; // the leader tries out where each bundle would go
+const TAKERS = 3;
 
 // Fetches again and again while the panel is open.
-function useAgain<T>(path: string): { document: T | null; problem: string } {
+function useAgain<T>(path: string, again = AGAIN_MS): { document: T | null; problem: string } {
   const [state, setState] = useState<{ path: string; document: T | null; problem: string }>({
     path,
     document: null,
@@ -47,14 +50,14 @@ function useAgain<T>(path: string): { document: T | null; problem: string } {
         if (!(error instanceof Failure)) throw error;
         if (!over) setState((before) => ({ ...before, path, problem: error.message }));
       }
-      if (!over) timer = window.setTimeout(ask, AGAIN_MS);
+      if (!over) timer = window.setTimeout(ask, again);
     };
     void ask();
     return () => {
       over = true;
       clearTimeout(timer);
     };
-  }, [path]);
+  }, [path, again]);
   return state.path === path ? state : { document: null, problem: "" };
 }
 
@@ -287,6 +290,20 @@ export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
   );
 }
 
+// Where its bundles would go if a broker were lost now, as `loadmanager admin what-if --without` says.
+function lossText(loss: Loss): string {
+  if (!loss.total) return "nothing moves: it has no bundle";
+  const takers = [...loss.destinations].sort((a, b) => b.bundles - a.bundles || a.broker.localeCompare(b.broker));
+  const some = takers.slice(0, TAKERS).map((it) => `${plural(it.bundles, "bundle")} to ${it.broker}`);
+  const rest = takers.slice(TAKERS).reduce((sum, it) => sum + it.bundles, 0);
+  const parts = [
+    ...some,
+    rest ? `${plural(rest, "bundle")} to ${plural(takers.length - TAKERS, "other")}` : "",
+    loss.homeless ? `no broker qualifies for ${count(loss.homeless)}` : "",
+  ];
+  return parts.filter(Boolean).join(", ");
+}
+
 function OfBroker({ name }: { name: string }): JSX.Element {
   const brokers = use(cluster)?.brokers ?? [];
   const broker = brokers.find((each) => each.broker === name);
@@ -297,6 +314,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
   const decided = useAgain<{ decisions: Decision[] }>(
     `${V1}/decisions?broker=${encodeURIComponent(name)}&limit=30`,
   );
+  const loss = useAgain<Loss>(`${V1}/losses?broker=${encodeURIComponent(name)}&limit=1`, LOSS_AGAIN_MS);
   if (!broker) return <p class="empty">{name} is not among the brokers that are shown.</p>;
   return (
     <>
@@ -316,6 +334,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
           ["Report", broker.reportAgeMs === null ? "none" : `${duration(broker.reportAgeMs)} old`],
           ["Version", broker.version ?? "unknown"],
           ["Runs", broker.startedAt ? `for ${duration(Date.now() - broker.startedAt)}` : "unknown"],
+          ...(loss.document ? [["If it were lost", lossText(loss.document)] as [string, string]] : []),
         ]}
       />
       {broker.cordon?.note && <p class="small">Note: {broker.cordon.note}</p>}
