@@ -29,6 +29,7 @@ from loadmanager.broker.topics.deleting import Deleting
 from loadmanager.broker.topics.directory import TopicDirectory
 from loadmanager.broker.topics.limits import Limits
 from loadmanager.broker.topics.schemas import StoredSchemas
+from loadmanager.broker.topics.stored_bytes import StoredBytes
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.watching import Watcher
@@ -102,6 +103,11 @@ class Parts:
             limits=self.limits,
             hosting=self.hosting,
         )
+        self._stored = None
+        if storage is not None and outside.history is not None:
+            self._stored = StoredBytes(
+                base=base, leading=cluster.leading, history=outside.history, sizes=storage.sizes
+            )
         self.use_cases = self._build_use_cases()
         metrics = settings.live(MetricsSettings)
         hooks = self.member.telemetry.hosting
@@ -195,6 +201,8 @@ class Parts:
         """Register this broker, so that it gets work, and start its periodic steps."""
         await self.member.join()
         self.member.base.scope.spawn(self.audit.run(), "tell-changes")
+        if self._stored is not None:
+            self._stored.begin()
 
     async def stop(self, unloads_per_s_max: int) -> None:
         """Stop gracefully; see `member.stopping`."""

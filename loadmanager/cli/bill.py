@@ -23,13 +23,14 @@ EXAMPLES = """examples:
   loadmanager bill s3://bucket/history --date 2026-11-20 --date 2026-11-21 --json
 """
 LEGEND = """core h: hours of one core for a tenant's traffic, by the model of load that is fitted to
-  each day; broker h: its part of the hours of all brokers, divided as the core hours are, so that
-  idle brokers are paid by all; clients: the most at once; stored GB d: what its open topics had
-  stored, gigabytes times days. Small messages cost more for each byte if the day shows it; what
-  costs more otherwise is told apart from slow brokers once bundles have moved."""
+  each day; broker h: its part of the hours of all brokers, divided as the core hours are,
+  so that idle brokers are paid by all; clients: the most at once; stored GB d: what its
+  topics had stored, gigabytes times days. Small messages cost more for each byte if the
+  day shows it; what costs more otherwise is told apart from slow brokers once bundles
+  have moved."""
 STORED_LEAST = (
     "stored GB d is the least: what closed topics hold is not recorded (a topic without clients "
-    "since its broker started is closed)"
+    "since its broker started is closed) on"
 )
 BY_TRAFFIC = (
     "by traffic (bytes) and without core h, for the model explains less than half of the usage"
@@ -118,15 +119,16 @@ def _shown(month: str, bill: Bill, prices: Prices | None) -> Iterator[Shown]:
     lines = [days]
     if bill.by_traffic:
         lines.append(f"{BY_TRAFFIC}: {', '.join(bill.by_traffic)}")
-    if any(used.stored_gigabyte_days is not None for used in bill.tenants.values()):
-        lines.append(STORED_LEAST)
+    if bill.open_only:
+        lines.append(f"{STORED_LEAST} {', '.join(bill.open_only)}")
     if bill.left_out:
         lines.append(f"left out, for no traffic is recorded: {', '.join(bill.left_out)}")
     yield lines
 
 
 def _document(bill: Bill, prices: Prices | None) -> Mapping[str, Any]:
-    document = {**asdict(bill), "stored_of": "open topics"}
+    stored_of = "open topics" if bill.open_only else "all topics"
+    document = {**asdict(bill), "stored_of": stored_of}
     if prices is not None:
         for name, used in bill.tenants.items():
             document["tenants"][name]["amount"] = prices.amount(used)

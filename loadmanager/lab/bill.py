@@ -3,7 +3,8 @@ from the day's usage, and not by its bytes.
 
 The idle part of brokers belongs to all: broker-hours are divided as the learned CPU is. Where the
 model explains too little of a day, they are divided as the bytes are, and the bill names that day.
-What is stored is that of open topics: brokers know no others.
+What is stored is what leaders counted; of a day without a count, that of open topics: brokers know
+no others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class TenantUse:
     clients: int = 0
     """Producers and consumers, the most at once of each bundle, on the day with most of them."""
     stored_gigabyte_days: float | None = None
-    """10⁹ bytes that its open topics had stored, for a day; None: no record says."""
+    """10⁹ bytes that its topics had stored, for a day; None: no record says."""
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class Bill:
     """
     by_traffic: list[str] = field(default_factory=list)
     """Days of which the model explains too little to say what traffic costs."""
+    open_only: list[str] = field(default_factory=list)
+    """Days of which only what open topics had stored is known."""
     left_out: list[str] = field(default_factory=list)
     """Days without traffic, which nobody used."""
 
@@ -70,6 +73,8 @@ class Bill:
             if each.stored_gigabyte_days is not None:
                 before = tenant.stored_gigabyte_days or 0.0
                 tenant.stored_gigabyte_days = before + each.stored_gigabyte_days
+        if recording.stored is not None and recording.stored_of_all is None:
+            self.open_only.append(date)
         self.days += 1
         self.broker_hours += broker_hours
         if by_model:
@@ -88,10 +93,11 @@ def _used(recording: Recording) -> dict[str, TenantUse]:
         tenant.core_hours += float(seconds[at] * day.cost[at]) / CPU_OF_A_CORE / 3600
         tenant.gigabytes += float(seconds[at]) / 1e9
         tenant.clients += int(day.clients[at])
-        if recording.stored is not None:
-            gigabytes = recording.stored[bundle] / 1e9
-            before = tenant.stored_gigabyte_days or 0.0
-            tenant.stored_gigabyte_days = before + gigabytes * day.minutes / MINUTES_PER_DAY
+    stored = recording.stored if recording.stored_of_all is None else recording.stored_of_all
+    for name, size in (stored or {}).items():
+        tenant = used.setdefault(name.partition("/")[0], TenantUse())
+        before = tenant.stored_gigabyte_days or 0.0
+        tenant.stored_gigabyte_days = before + size / 1e9 * day.minutes / MINUTES_PER_DAY
     return used
 
 

@@ -60,7 +60,15 @@ class Recording:
     left_out: int
     """Samples with impossible figures, or of another day: a clock was wrong."""
     stored: Mapping[str, float] | None = None
-    """Bundle → the bytes that it had stored, in the mean of the day; None: no record says."""
+    """Bundle → the bytes that its open topics had stored, in the mean of the day; None: no record
+    says.
+    """
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Bundle → where it was last seen."""
+    stored_of_all: Mapping[str, float] | None = None
+    """Namespace → the bytes that its topics had stored, open or not, in the mean of the day; None:
+    no leader counted them.
+    """
 
     @property
     def left_out_text(self) -> str:
@@ -78,6 +86,8 @@ class _Bundle:
     clients: int = 0
     first: tuple[int, str] = (1 << 62, "")
     """When it was first seen (ms), and where."""
+    last: tuple[int, str] = (-1, "")
+    """When it was last seen (ms), and where."""
     stored: float = 0.0
     """The sum of what it had stored, each for the milliseconds of its sample."""
 
@@ -226,6 +236,7 @@ class _Recorder:
             self._says_stored = True
             bundle.stored += load.stored_bytes * load.interval_ms
         bundle.first = min(bundle.first, (load.ts, load.broker))
+        bundle.last = max(bundle.last, (load.ts, load.broker))
 
     def recording(self, seed: int) -> Recording:
         """The day. Raises `BadInputError` when there is too little of it."""
@@ -282,6 +293,7 @@ class _Recorder:
             lived,
             self._left_out,
             stored if self._says_stored else None,
+            {name: each.last[1] for name, each in self._bundles.items()},
         )
 
     def _modelled(

@@ -11,6 +11,7 @@ import msgspec
 
 from loadmanager.engine.history.cycles import CYCLE_KINDS, Cycle, settings_document
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Decision, Record
+from loadmanager.engine.history.stored import NamespaceStored
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.history import layout
@@ -69,7 +70,32 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
     recording = with_pauses(recording, _moves(source, listing))
     cycles = in_order(source, listing, [Cycle])
     rules = rules_of((each for each in cycles if isinstance(each, Cycle)), recording.start_ms)
-    return replace(recording, day=replace(recording.day, rules=rules))
+    stored = records(source, listing.of(NamespaceStored.kind), NamespaceStored)
+    return replace(
+        recording,
+        day=replace(recording.day, rules=rules),
+        stored_of_all=stored_of_all(
+            (each for each in stored if isinstance(each, NamespaceStored)), start_ms
+        ),
+    )
+
+
+def stored_of_all(counts: Iterable[NamespaceStored], start_ms: int) -> dict[str, float] | None:
+    """Namespace → the mean of a day that begins at `start_ms`, over the time that leaders' counts
+    stand for; None without a count. Two leaders' counts of the same time do not add up.
+    """
+    sums: dict[str, float] = {}
+    times: dict[str, int] = {}
+    until: dict[str, int] = {}
+    for each in sorted(counts, key=lambda count: count.ts):
+        begun = max(each.ts - each.interval_ms, start_ms, until.get(each.namespace, start_ms))
+        lasted = min(each.ts, start_ms + DAY_MS) - begun
+        if lasted > 0 and each.stored_bytes >= 0:
+            sums[each.namespace] = sums.get(each.namespace, 0.0) + each.stored_bytes * lasted
+            times[each.namespace] = times.get(each.namespace, 0) + lasted
+            until[each.namespace] = each.ts
+    longest = max(times.values(), default=0)
+    return {name: value / longest for name, value in sums.items()} if longest else None
 
 
 def _moves(source: HistorySource, listing: Listing) -> Iterator[Decision]:

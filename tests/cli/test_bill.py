@@ -86,6 +86,49 @@ def test_the_table_and_the_price_of_the_settings(
     assert [line.split()[0] for line in lines[1:3]] == ["small", "large"]
 
 
+HOUR = 60
+"""Minutes."""
+
+
+def test_what_leaders_counted_is_stored_by_closed_topics_too(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In place of what open topics had: also of a tenant that nobody uses, and once where two
+    leaders counted.
+    """
+    counts = [
+        ("b0", 30, "small/n", 8), ("b0", 90, "small/n", 8), ("b1", 100, "small/n", 8),
+        ("b0", 30, "idle/old", 6), ("b0", 90, "idle/old", 6), ("b1", 100, "idle/old", 6),
+        ("b0", 90, "large/new", 5),
+    ]  # fmt: skip
+    for broker in ("b0", "b1"):
+        lines = [
+            history.record(
+                {
+                    "namespace": space,
+                    "intervalMs": HOUR * history.MINUTE_MS,
+                    "topics": 3,
+                    "storedBytes": gigabytes * 10**9,
+                },
+                minute,
+                by,
+            )
+            for by, minute, space, gigabytes in counts
+            if by == broker
+        ]
+        history.write(root, "stored", broker, lines)
+    assert cli.main(["bill", str(root), "--json"]) == 0
+    (bill,) = json.loads(capsys.readouterr().out).values()
+    assert (bill["stored_of"], bill["open_only"]) == ("all topics", [])
+    stored = {name: used["stored_gigabyte_days"] for name, used in bill["tenants"].items()}
+    day = MINUTES / 1440
+    expected = {"small": 8 * day, "idle": 6 * day, "large": 5 * day * 60 / 100}
+    assert stored == pytest.approx(expected, rel=0.02)
+    assert bill["tenants"]["idle"]["broker_hours"] == 0
+    assert cli.main(["bill", str(root)]) == 0
+    assert "is the least" not in capsys.readouterr().out
+
+
 def test_a_day_that_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without traffic nobody knows who used what."""
     minutes = range(1, 41)

@@ -344,8 +344,10 @@ async def a_cluster(
     addresses: Sequence[BrokerAddress] = (),
     peers: Peers | None = None,
     verifier: Verifier | None = None,
+    storage: Callable[[], Storage] | None = None,
 ) -> AsyncIterator[Cluster]:
-    """Running brokers with the namespace public/default; broker 0 leads.
+    """Running brokers with the namespace public/default; broker 0 leads. `storage` makes one for
+    each, over the same files.
 
     With `addresses`, they are reached there, and ask each other through `peers`. `<broker>` in a
     value is the number of the broker.
@@ -354,7 +356,8 @@ async def a_cluster(
     async with Scope("cluster") as scope, Cluster(scope) as cluster:
         for index, address in enumerate(addresses):
             own = {key: it.replace("<broker>", f"{index}") for key, it in (values or {}).items()}
-            broker = Running(cluster, address, own, cpu_percent, peers, verifier)
+            stored = None if storage is None else storage()
+            broker = Running(cluster, address, own, cpu_percent, peers, verifier, storage=stored)
             cluster.brokers.append(broker)
             await broker.store.__aenter__()
             await broker.parts.start()

@@ -62,9 +62,20 @@ class LogRecord:
     """The version of the record, which every change names; −1: there is no record yet."""
 
 
+class Sizes(Protocol):
+    """Knows how large logs are."""
+
+    async def bytes_of(self, log_ids: Sequence[int]) -> int:
+        """The bytes of all segments of these logs, but for what only a journal has so far; none of
+        a log that is gone. Serving does not wait for it.
+        """
+        ...
+
+
 class Storage(Protocol):
     """Keeps logs, each known by a number. All methods are called on the event loop."""
 
+    sizes: Sizes
     lost: int
     """Stored messages, and files of them, that readers could not read, even after `mend`: they
     count them here.

@@ -34,9 +34,10 @@ from typing import Any
 
 from loadmanager.broker.messaging.segments import SegmentIndex, is_in_one_sector, is_one_record
 from loadmanager.broker.messaging.stored_log import Piece
-from loadmanager.broker.ports.log import Batch, Run, StoodStillError, StorageTimeoutError
+from loadmanager.broker.ports.log import Batch, Run, Sizes, StoodStillError, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.broker.storage.earlier_runs import EarlierRuns, EarlierSegments
+from loadmanager.broker.storage.log_sizes import LogSizes
 from loadmanager.broker.storage.other_writers import OtherWriters
 from loadmanager.broker.storage.writers import (
     JOURNAL_BYTES,
@@ -51,9 +52,11 @@ from loadmanager.kit.logger import get_logger
 
 WORKERS = 8
 COMMITTER = WORKERS
-"""The number of the thread that writes; the one that clears the journals has the next."""
-CLEARER = WORKERS + 1
-THREADS = WORKERS + 2
+"""The number of the thread that writes; the one that clears the journals has the next, and then
+comes the one that looks how large logs are.
+"""
+CLEARER, MEASURER = WORKERS + 1, WORKERS + 2
+THREADS = WORKERS + 3
 DIRECT_MAX = 2
 FLUSHED_AT_ONCE = 8
 """Segments that are written before the next commit has its turn."""
@@ -111,6 +114,7 @@ class LogFiles:
         """
         self._unindexed: dict[int, Sequence[SegmentIndex]] = {}
         """The same, of openings that are recorded."""
+        self.sizes: Sizes = LogSizes(disk, partial(self._in_thread, MEASURER))
         self.lost = 0
         self.commits = self.committed_bytes = 0
         self.commit_s = self.sync_s = 0.0

@@ -12,7 +12,8 @@ ABOUT = (
     "What did each tenant's traffic cost the brokers? By the CPU that it takes, as the model has "
     "learned it from the day's usage, with the cost of its messages and of its class: the bill of "
     "one day. The idle part of brokers is divided as the learned CPU is. Where the model explains "
-    "less than half of the usage, nobody knows what traffic costs: all is divided by bytes then."
+    "less than half of the usage, nobody knows what traffic costs: all is divided by bytes then. "
+    "Stored gigabytes are those that the leader counted, or, if none did, those of open topics."
 )
 COLUMNS: Columns = {
     "tenant": (TEXT, "the tenant"),
@@ -24,7 +25,7 @@ COLUMNS: Columns = {
     "clients": (WHOLE, "producers and consumers, the most at once of each bundle"),
     "stored_gigabyte_days": (
         NUMBER,
-        "gigabytes that its open topics had stored, times days; empty: not recorded",
+        "gigabytes that its topics had stored, times days; empty: not recorded",
     ),
     "model_error": (NUMBER, "the model's mean error of a broker's usage, as a fraction"),
 }
