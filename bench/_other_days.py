@@ -216,8 +216,8 @@ def _rhythm(rhythm: str, minute: int, rests: bool) -> float:
     return 1.0
 
 
-def _rests(day: int) -> bool:
-    """Day 0 is a Friday."""
+def rests(day: int) -> bool:
+    """Whether a day is one of a weekend. Day 0 is a Friday."""
     return (day + 4) % 7 >= 5
 
 
@@ -226,7 +226,7 @@ Happens = Callable[[OtherWorld, int], Day]
 
 
 def _ordinary(_world: OtherWorld, day: int) -> Day:
-    return Day(rests=_rests(day))
+    return Day(rests=rests(day))
 
 
 def _crash(world: OtherWorld, day: int) -> Day:

@@ -14,6 +14,7 @@ from loadmanager.lab.calibration import Calibration, calibration
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.measures import measure
 from loadmanager.lab.recorded import Recording
+from loadmanager.lab.usage_of_traffic import UsageOfTraffic, usage_of_traffic
 from loadmanager.leader.strategy_keys import strategies_of
 
 
@@ -67,6 +68,11 @@ class Replays:
         if recording is None or not recording.fit.tells_costs:
             return None
         return recording.fit.beside
+
+    def usage_model(self, date: str) -> UsageOfTraffic | None:
+        """What traffic makes brokers use; None: the day does not tell."""
+        recording = self._recording(date)
+        return None if recording is None else usage_of_traffic(recording)
 
     def costs(self, date: str) -> list[dict[str, Any]]:
         """What each tenant cost on a day; empty without traffic, or if it cannot be replayed."""

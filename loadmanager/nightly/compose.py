@@ -21,8 +21,9 @@ from loadmanager.nightly.forgetting import forget
 from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import QUESTIONS, AnalysedDay, Job, Question
 from loadmanager.nightly.late import late_days
-from loadmanager.nightly.questions import calibration, headroom
+from loadmanager.nightly.questions import calibration, forecasts, headroom
 from loadmanager.nightly.questions.calibration import Calibrated
+from loadmanager.nightly.questions.forecasts import ForecastsByModel, TrafficUsage
 from loadmanager.nightly.questions.headroom import HeadroomByModel
 from loadmanager.nightly.questions.tenant_costs import TenantCosts
 
@@ -40,6 +41,9 @@ class DayReplays(Protocol):
 
     def idle(self, date: str) -> float | None:
         """What brokers use without traffic, as a fraction; None: the day does not tell."""
+
+    def usage_model(self, date: str) -> TrafficUsage | None:
+        """What traffic makes brokers use; None: the day does not tell."""
 
     def costs(self, date: str) -> Sequence[Row]:
         """What each tenant cost; empty: it had no traffic, or it cannot be replayed."""
@@ -121,8 +125,11 @@ def _questions(replays: DayReplays | None) -> list[Question]:
     """Those of every day, and those that a replay of it answers."""
     if replays is None:
         return list(QUESTIONS)
-    by_model = HeadroomByModel(replays.idle)
-    asked = [by_model if question is headroom else question for question in QUESTIONS]
+    by_model: dict[str, Question] = {
+        headroom.NAME: HeadroomByModel(replays.idle),
+        forecasts.NAME: ForecastsByModel(replays.usage_model),
+    }
+    asked = [by_model.get(question.NAME, question) for question in QUESTIONS]
     return [*asked, Calibrated(replays.replayed), TenantCosts(replays.costs)]
 
 
