@@ -64,6 +64,10 @@ class Outage:
     bundles: list[Unowned] = field(default_factory=list)
 
 
+_Place = tuple[str, int, Tenure]
+"""Bundle, and which one of its tenures."""
+
+
 def silences(
     spans: Mapping[str, Sequence[tuple[int, int, int]]], first_ms: int, last_ms: int
 ) -> list[Silence]:
@@ -99,6 +103,7 @@ def outages(
     """
     taken: set[tuple[str, int]] = set()
     outage_list = []
+    of_brokers = _of_brokers(of_bundles)
     for silence in silent:
         if silence.last_ms is None:
             continue
@@ -109,7 +114,7 @@ def outages(
             at_ms=silence.last_ms - ahead,
             back_ms=None if silence.back_ms is None else silence.back_ms - ahead,
         )
-        ended = list(_ended_near(silence, of_bundles))
+        ended = list(_ended_near(silence, of_brokers.get(silence.broker, ()), of_bundles))
         stopped = [part for part in ended if part[2].stopped]
         lost = [part for part in ended if part[2].lost and (part[2].until_ms or not stopped)]
         taken.update((bundle, index) for bundle, index, _ in (*lost, *stopped))
@@ -126,25 +131,33 @@ def outages(
     return sorted(outage_list, key=lambda outage: (outage.at_ms, outage.broker))
 
 
-def _ended_near(
-    silence: Silence, of_bundles: Mapping[str, Sequence[Tenure]]
-) -> Iterable[tuple[str, int, Tenure]]:
-    """The tenures of the broker that ended when it fell silent, with their places."""
-    last_ms = silence.last_ms or 0
-    back_ms = silence.back_ms if silence.back_ms is not None else float("inf")
+def _of_brokers(of_bundles: Mapping[str, Sequence[Tenure]]) -> dict[str, list[_Place]]:
+    """Broker → its tenures, with their places: there may be many silences, each of one broker."""
+    places: dict[str, list[_Place]] = {}
     for bundle, of_bundle in of_bundles.items():
         for index, tenure in enumerate(of_bundle):
-            if tenure.broker != silence.broker or (tenure.since_ms or 0) > last_ms:
-                continue
-            if tenure.until_ms is not None:
-                near = last_ms - NEAR_MS <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms)
-                if near or _woke(silence, tenure):
-                    yield bundle, index, tenure
-            elif index + 1 == len(of_bundle):
-                if silence.back_ms is None:
-                    yield bundle, index, tenure
-            elif (of_bundle[index + 1].since_ms or 0) > last_ms - NEAR_MS:
+            places.setdefault(tenure.broker, []).append((bundle, index, tenure))
+    return places
+
+
+def _ended_near(
+    silence: Silence, tenures: Iterable[_Place], of_bundles: Mapping[str, Sequence[Tenure]]
+) -> Iterable[_Place]:
+    """Of the broker's tenures those that ended when it fell silent."""
+    last_ms = silence.last_ms or 0
+    back_ms = silence.back_ms if silence.back_ms is not None else float("inf")
+    for bundle, index, tenure in tenures:
+        if (tenure.since_ms or 0) > last_ms:
+            continue
+        if tenure.until_ms is not None:
+            near = last_ms - NEAR_MS <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms)
+            if near or _woke(silence, tenure):
                 yield bundle, index, tenure
+        elif not _later(of_bundles[bundle], index):
+            if silence.back_ms is None:
+                yield bundle, index, tenure
+        elif (of_bundles[bundle][index + 1].since_ms or 0) > last_ms - NEAR_MS:
+            yield bundle, index, tenure
 
 
 def _woke(silence: Silence, tenure: Tenure) -> bool:
