@@ -446,7 +446,7 @@ class Moves:
         """Ask for the clients that came back, then record the move; if the term ends before that
         and the move is in `handed_over`, the next leader does both.
         """
-        closed, over, at = outcome.clients_closed or 0, False, ""
+        closed, over, at, came = outcome.clients_closed or 0, False, "", False
         self.unverified[move.id] = Unverified(move, life)
         try:
             waits = (*CLIENTS_ASKED_AFTER_S, *ASKED_LATER_S)
@@ -455,8 +455,11 @@ class Moves:
                     break
                 await sleep(wait_s)
                 at, back = await self._clients(move, closed)
-                if back is not None:
+                if came and at not in ("", move.destination):
+                    break  # what took the bundle away again is not this move's doing
+                if back is not None and back.count >= (outcome.clients_back or 0):
                     outcome = _with_clients(outcome, back, at)
+                    came = at == move.destination and back.count > 0
                     if move.ended_at is not None:
                         outcome.clients_within_ms = self.term.clock.now_ms() - move.ended_at
                     move.outcome = outcome

@@ -24,6 +24,7 @@ from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.documents.members import RETURN_MS_MAX, AbsentBroker
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
+from loadmanager.leader.ports.mover import ClientsBack
 
 ASKED_AT_ONCE = 8
 ASKED_MAX = 50
@@ -67,9 +68,11 @@ class Awaited(msgspec.Struct, rename="camel"):
     served_at: int = 0
     """When that began to serve it, by the leader's clock."""
     came: Waited = msgspec.field(default_factory=Waited)
-    """Those that were back when the owner was last asked, or at owners before it."""
-    before: Waited = msgspec.field(default_factory=Waited)
-    """Those that were back at owners before it: the bundle has moved on."""
+    """Those that were seen to be back, also if they went away by themselves later."""
+    earlier: int = 0
+    """How many of those were at owners before this one: the bundle has moved on."""
+    asked_ms: float = 0.0
+    """For how long the owner had served it when it was last asked; 0: it has not been."""
     again_at: int = 0
     """When the first of these owners began to serve it."""
 
@@ -133,16 +136,28 @@ class Returning:
         served_at = now_ms - int(back.served_ms or 0)
         again = back.served_ms and abs(served_at - item.served_at) > SAME_LIFE_MS
         if tracked.broker != item.owner or again:
-            item.owner, item.served_at, item.before = tracked.broker, served_at, item.came
+            item.owner, item.served_at, item.asked_ms = tracked.broker, served_at, 0.0
+            item.earlier = item.came.back
             item.again_at = item.again_at or served_at
-        count, before = min(back.count, item.clients), item.before
-        more = max(0, count - before.back)  # and not those that a move only disturbed again
-        late_ms = max(0, item.served_at - absence.left_at)
-        latest = sorted(back.returned_ms[:count], reverse=True)[:more]
-        waits = [] if back.served_ms is None else [late_ms + it for it in latest]
-        item.came = Waited(more, len(waits), sum(waits), max(waits, default=0.0))
-        item.came.add(before)
+        item.came.add(newcomers(item, back, max(0, item.served_at - absence.left_at)))
+        item.asked_ms = back.served_ms or 0.0
         return item.came.back >= item.clients or now_ms - item.again_at > RETURN_MS_MAX
+
+
+def newcomers(item: Awaited, back: ClientsBack, late_ms: float) -> Waited:
+    """Those of the missing ones that came since the owner was last asked. If the bundle has moved
+    on, these are the last of more than had come before: the others were only disturbed again.
+    `late_ms`: how long after the loss the owner began to serve it.
+    """
+    counted, came = item.came.back, sorted(back.returned_ms)
+    count = max(0, min(back.count, item.clients) - counted)
+    if item.asked_ms and not item.earlier:  # some may have come, and left by themselves
+        came = [each for each in came if each > item.asked_ms][: item.clients - counted]
+        count = max(count, len(came))
+    else:
+        came = came[max(0, len(came) - count) :]
+    waits = [] if back.served_ms is None else [late_ms + each for each in came]
+    return Waited(count, len(waits), sum(waits), max(waits, default=0.0))
 
 
 def clients_of_bundles(stats: Mapping[str, NamespaceBundleStats]) -> dict[str, int]:

@@ -460,14 +460,15 @@ def _tenant(info: Mapping[str, Any]) -> bytes:
 
 def _no_tenant(name: str) -> NotFoundError:
     return NotFoundError(
-        f"Tenant {name} does not exist: `loadmanager admin tenants create {name}` makes it"
+        f"Tenant {name} does not exist: if that is its right name, `loadmanager admin tenants "
+        f"create {name}` makes it"
     )
 
 
 def _absent(namespace: NamespaceName) -> NotFoundError:
     return NotFoundError(
-        f"Namespace {namespace} does not exist: `loadmanager admin namespaces create {namespace} "
-        "--create-tenant` makes it"
+        f"Namespace {namespace} does not exist: if that is its right name, `loadmanager admin "
+        f"namespaces create {namespace} --create-tenant` makes it"
     )
 
 

@@ -157,6 +157,35 @@ async def test_clients_come_back_at_the_next_owner() -> None:
         assert clients(move.outcome).endswith("back at b0:8080")
 
 
+async def test_what_becomes_of_clients_later_is_not_the_doing_of_a_move() -> None:
+    """One goes away by itself; then the destination is lost, and all wait for the next owner."""
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(A)
+        led.fleet.brokers[1].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
+        after = led.fleet.brokers[2].tenant
+        after.stats[A], after.served_ms = NamespaceBundleStats(producer_count=3), 300.0
+        after.returned_ms = (0.0, 100.0, 200.0)
+        (move,) = led.moves.decide([Unload(A, "b1:8080", "b2:8080", "test")], Author.CYCLE)
+        await led.moves.idle()
+        await asyncio.sleep(1)
+        assert move.outcome is not None
+        waited_ms = move.outcome.clients_waited_ms
+        assert waited_ms is not None
+        after.stats[A], after.returned_ms = NamespaceBundleStats(producer_count=2), (0.0, 100.0)
+        await asyncio.sleep(3)
+        assert (move.outcome.clients_back, move.outcome.clients_within_ms) == (3, 500)
+        led.fleet.unreachable.add("b2:8080")
+        await led.fleet.brokers[2].ownership.release(
+            A, reason="test", destination=None, timeout_s=1
+        )
+        await led.fleet.brokers[0].acquire(A)
+        led.fleet.brokers[0].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
+        await asyncio.sleep(100)
+        assert [*led.moves.unverified] == []
+        assert (move.outcome.clients_back, move.outcome.clients_back_at) == (3, None)
+        assert move.outcome.clients_waited_ms == waited_ms
+
+
 async def test_clients_come_back_at_the_same_destination_in_another_life() -> None:
     """It was restarted: they waited from the move until then, and not since it serves again."""
     async with led_fleet(3) as led:

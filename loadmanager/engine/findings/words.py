@@ -30,8 +30,9 @@ KEPT_BACK = (
     "loadBalancerSheddingGracePeriodMinutes. An operator's move needs to wait for neither."
 )
 LOOK_UP = (
-    "Clients that look up have each placed at once: see whether they run, whom they reach, and why "
-    "placements fail (`loadmanager admin decisions`)."
+    "Clients that look up have each placed at once: see whether they run, whom they reach, whether "
+    "a limit holds the connection by which they look up (`loadmanager admin limits why TOPIC`), "
+    "and why placements fail (`loadmanager admin decisions`)."
 )
 OWN_CONNECTION = (
     "If that load is legitimate, raise the limit. Have its producers use connections of their own."
