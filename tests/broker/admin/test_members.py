@@ -217,12 +217,15 @@ async def test_a_stopped_broker_says_so() -> None:
 
 async def test_clients_of_a_drained_broker_are_those_of_its_moves() -> None:
     """Its last report still names the bundles that were moved away: they are not its any more."""
-    async with serving(brokers=2) as served:
+    seldom = {"loadBalancerReportUpdateMinIntervalMillis": "600000"}
+    async with serving(brokers=2, values=seldom) as served:
         drained, name = served.brokers[1], served.broker_id(1)
         reports = served.brokers[0].use.brokers.reports
         await drained.serve(TOPIC)
         async with a_client(await drained.listen()) as client:
             await client.produce(TOPIC)
+            await drained.parts.member.reporter.sample()
+            await drained.parts.member.reporter.tick()
             await until(lambda: reports[name].num_producers == 1)
             (bundle,) = drained.use.ownership.owned()
             body = {"bundle": bundle, "destination": served.broker_id(0)}
