@@ -178,6 +178,12 @@ class ChangeShown(Shape):
         """What was done."""
         return self.words or self.what
 
+    def is_by(self, role: str) -> bool:
+        """Whether this role made it; without authentication there is no role, and it is that of an
+        address.
+        """
+        return role == (self.role or self.address)
+
 
 class ChangesShown(Shape):
     """The last changes of all brokers, the newest first; why some brokers gave no answer."""

@@ -24,7 +24,11 @@ CHANGES_MAX = 1_000
 
 
 @click.command(cls=AdminCommand)
-@click.option("--role", metavar="ROLE", help="what this role changed")
+@click.option(
+    "--role",
+    metavar="ROLE",
+    help="what this role changed, or, of changes without one, this address",
+)
 @since_option
 @until_option
 @at_option
@@ -91,7 +95,7 @@ def changes_of(
             since_ms=since,
             until_ms=until,
             limit=limit,
-            wanted=lambda event: role in (None, event.record.get("role")),
+            wanted=lambda event: role is None or event.record_as(ChangeShown).is_by(role),
             before_start=False,
         )
         changes = [event.record_as(ChangeShown) for event in events.events]

@@ -54,7 +54,11 @@ EXAMPLES = """examples:
 @click.command(cls=AdminCommand, epilog=EXAMPLES)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @since_option
-@click.option("--role", metavar="ROLE", help="with --since: only what this role changed")
+@click.option(
+    "--role",
+    metavar="ROLE",
+    help="with --since: only what this role changed, or, of changes without one, this address",
+)
 @click.option("--moves", "moves_only", is_flag=True, help="with --since: all moves, and only these")
 @click.option("--yes", is_flag=True, help="carry out the plan that is shown")
 @click.option("--plan", "seal", metavar="SEAL", help="carry out the plan with this seal, no other")

@@ -97,7 +97,7 @@ def _of_step(record: OwnershipStep) -> Iterator[str]:
 
 
 def _of_change(record: AuditedChange) -> Iterator[str]:
-    yield from filter(None, (record.role, record.proxied))
+    yield from filter(None, (record.role or record.address, record.proxied))
     if record.path == paths.DYNAMIC_CONFIGURATION:
         yield SETTINGS
     if record.what.startswith(STOPS):

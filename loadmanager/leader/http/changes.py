@@ -36,7 +36,7 @@ SINCE = Query(
 )
 
 
-ROLE = Query(name="role", doc="Only changes by this role.")
+ROLE = Query(name="role", doc="Only changes by this role; without a role, by this address.")
 
 
 OF = Query(name="of", doc="Only changes of this stored document.")
@@ -76,7 +76,7 @@ class WantedChanges:
             each
             for each in changes
             if each.ts >= self.since_ms
-            and self.role in (None, each.role)
+            and (self.role is None or each.is_by(self.role))
             and self.of in (None, each.path)
             and (not self.ids or each.id in self.ids)
         ]
