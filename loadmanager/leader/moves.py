@@ -264,9 +264,10 @@ class Moves:
                     async with asyncio.timeout(TICK_S):
                         await self._wake.wait()
         finally:
-            ended = Outcome("the leader's term ended; what came of it is not known")
             for move in list(self.queue.open_moves()):
-                move.state, move.outcome = MoveState.CANCELLED, ended
+                what = "what came of it is not known" if move.started_at else "it had not begun"
+                move.state = MoveState.CANCELLED
+                move.outcome = Outcome(f"the leader's term ended; {what}")
                 move.ended_at = self.term.clock.now_ms()
                 _call(self.on_change, move)
                 self._record(move)

@@ -697,6 +697,26 @@ async def test_a_drain_names_what_is_pinned(capsys: pytest.CaptureFixture[str]) 
         assert FIRST not in err
 
 
+async def test_a_drain_says_that_moves_are_paused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of it goes on before the pause is over, unless there is nothing to move."""
+    async with serving(2) as served:
+        shell, there = Shell(served, capsys), served.broker_id(1)
+        await served.own(FIRST, at=1)
+        await shell.run("moves", "pause", "2h", "--note", "release")
+        status, out, _ = await shell.run("drain", there, "--no-wait")
+        drains, paused = out.splitlines()
+        assert (status, drains.startswith(f"{there} drains")) == (0, True)
+        assert paused.startswith("moves are paused until ")
+        assert "(release; by 127.0.0.1), since " in paused
+        assert paused.endswith(
+            ": this drain waits for its end, or for `loadmanager admin moves resume`"
+        )
+        await shell.run("moves", "resume")
+        await until(lambda: served.owners() == {FIRST: served.broker_id(0)})
+        status, out, _ = await shell.run("drain", there, "--no-wait", "--note", "again")
+        assert (status, "paused" in out) == (0, False)
+
+
 async def test_a_drain_outlives_the_absence_of_a_leader(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -16,6 +16,7 @@ from clusters.running import eventually, until
 from loadmanager.cli.admin.archives import EventsOfAll
 from loadmanager.cli.admin.past_goals import of_record
 from loadmanager.cli.admin.past_wishes import DocumentThen, rebuilt
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad
 from loadmanager.engine.plans.goals import Even
 from loadmanager.kit.history.archive_answers import ArchivedEvent
@@ -65,6 +66,36 @@ async def test_pins_and_cordons_of_a_moment(
             rows = await shell.json("brokers", "list", "--at", iso(moment))
             (row,) = (it for it in rows if it["broker"] == other)
             assert (row["cordon"] != "", row["cordon"].startswith(cordon)) == (bool(cordon), True)
+
+
+async def test_a_pause_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While it is in force, whoever is asked; not after it was ended, or ran out."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        before = await now_of(SystemClock().now_ms())
+        await now_of(before)
+        words = ("moves", "pause", "2h", "--note", "release", "--json")
+        pause = json.loads((await shell.run(*words))[1])
+        during = await now_of(SystemClock().now_ms())
+        await now_of(during)
+        assert (await shell.run("moves", "resume", at=1))[0] == 0
+        after = await now_of(SystemClock().now_ms())
+        for index in range(2):
+            await archive_of(served, index).settle(60.0)
+        head = {"ts": before, "broker": served.broker_id(0), "interval_ms": 60_000, "usage": 0.1}
+        over = AuditedChange(
+            ts=before - 9_000, broker="b0", role="", address="c", over="http", what="",
+            path=paths.PAUSE, after=json.dumps({"untilMs": before - 1_000}),
+        )  # fmt: skip
+        await written(served, 0, BrokerLoad(**head, **UNUSED), over)
+        told = (
+            f"moves were paused until {clock(pause['until'])} (release; by 127.0.0.1), "
+            f"since {clock(pause['since'])}"
+        )
+        for moment, paused in ((before, []), (during, [told]), (after, [])):
+            for of in (("status",), ("moves", "list")):
+                lines = (await shell.run(*of, "--at", iso(moment), at=1))[1].splitlines()
+                assert [line for line in lines if "paused" in line] == paused
 
 
 def a_change(ts: int, name: str, before: str | None, after: str | None) -> ArchivedEvent:

@@ -626,12 +626,19 @@ async def test_a_drain_that_cannot_go_on_says_why() -> None:
 
 
 async def test_moves_end_with_the_term() -> None:
-    """What waits is cancelled, and recorded."""
+    """What waits is cancelled, and recorded; what had begun may have come to anything."""
     async with led_fleet(3) as led:
         await led.operations.pause(600)
         led.moves.decide([unload()], Author.CYCLE)
+        led.moves.decide([unload(B)], Author.CYCLE)
+        _, begun = led.moves.queue.open_moves()
+        begun.started_at = 7
         task = asyncio.ensure_future(led.moves.run())
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.wait([task])
-        assert [move.state for move in led.ended] == [MoveState.CANCELLED]
+        assert [move.state for move in led.ended] == [MoveState.CANCELLED] * 2
+        assert [move.outcome and move.outcome.text for move in led.ended] == [
+            "the leader's term ended; it had not begun",
+            "the leader's term ended; what came of it is not known",
+        ]

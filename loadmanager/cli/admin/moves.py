@@ -17,7 +17,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.interruptions import todays_interruptions
-from loadmanager.cli.admin.past_wishes import documents_then
+from loadmanager.cli.admin.past_wishes import documents_then, pause_then
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text, so_far_text
 from loadmanager.cli.admin.times import (
     Duration,
@@ -83,7 +83,7 @@ def moves_list(
     """List the moves that wait or are under way, since when, and the last ones that ended, with
     outcomes.
 
-    With a time, those that ended then, also under earlier leaders.
+    With a time, those that ended then, also under earlier leaders; with --at also a pause of then.
     """
     until = until_of(at, until)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
@@ -91,7 +91,8 @@ def moves_list(
         past = moves_between(admin, since, until, limit)
         ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in past.moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
-        return Output(past.data, (shown, *incomplete(past.notes)), missing=past.missing)
+        paused = [] if at is None else pause_then(admin, at)
+        return Output(past.data, (shown, *paused, *incomplete(past.notes)), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     present_ms = now_ms()
     rows = [_row(move, present_ms) for move in answer.moves]

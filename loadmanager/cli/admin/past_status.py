@@ -19,6 +19,7 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
+from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.terminal import Shown
 
@@ -39,7 +40,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     cycle = events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=CYCLE_EVENTS)
     leader = leader_then(admin, at_ms)
     then, steps = recorded_findings(admin, at_ms, leader)
-    lines = [*_brokers(brokers), leader.text, *_limits(limits)]
+    lines = [*_brokers(brokers), leader.text, *pause_then(admin, at_ms), *_limits(limits)]
     decisions = decisions_of(as_of(cycle.events, at_ms))
     decided = [each for each in decisions if each.kind == "shed"][:1]
     lines += [

@@ -1,17 +1,21 @@
-"""The pins and cordons of operators at a moment, from the changes that archives have."""
+"""The pins, cordons and pauses of operators at a moment, from the changes that archives have."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.cli.admin.archives import EventsOfAll, events_of, fields_of_change
+from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
+from loadmanager.leader.documents.moves import MovesShown, PauseShown
 
 CHANGES_MAX = 1_000
 
@@ -48,6 +52,35 @@ def documents_then(
             "recorded; `admin audit --until TIME` tells how they were changed"
         )
     return rebuilt(events, present, at_ms)
+
+
+def pause_then(admin: AdminClient, at_ms: int) -> list[str]:
+    """That moves were paused at a moment, until when, why, by whom and since when; empty if they
+    were not, as far as that is recorded.
+    """
+    present = dict[str, dict[str, Any]]()
+    with contextlib.suppress(OperationalError):  # without a leader
+        if (pause := admin.get(f"{OWN}/moves{query(limit=1)}", MovesShown).paused) is not None:
+            present[paths.last(paths.PAUSE)] = {
+                "untilMs": pause.until, "note": pause.note, "by": pause.by, "sinceMs": pause.since
+            }  # fmt: skip
+    try:
+        then = documents_then(admin, paths.PAUSE, present, at_ms).documents
+    except OperationalError:  # of a daemon
+        return []
+    return [
+        paused_text(
+            PauseShown(
+                until=it.fields["untilMs"],
+                note=it.fields.get("note", ""),
+                by=it.fields.get("by", ""),
+                since=it.fields.get("sinceMs"),
+            ),
+            verb="were",
+        )
+        for it in then.values()
+        if it.fields.get("untilMs", 0) > at_ms  # else it was over
+    ]
 
 
 def rebuilt(

@@ -15,14 +15,14 @@ from msgspec import UNSET, to_builtins
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
-from loadmanager.cli.admin.moves import CORDONS, PINS, owner_of
-from loadmanager.cli.admin.sentences import ordered
+from loadmanager.cli.admin.moves import CORDONS, MOVES, PINS, owner_of
+from loadmanager.cli.admin.sentences import ordered, paused_text
 from loadmanager.cli.admin.shapes import Started
 from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.text import printable
 from loadmanager.leader.documents.cluster import LeaderBroker
-from loadmanager.leader.documents.moves import CordonShown, PinShown
+from loadmanager.leader.documents.moves import CordonShown, MovesShown, PinShown
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ STARTS_AGAIN = (
     "Something must start it again; `loadmanager standalone` does so after SIGKILL (kill -9), not "
     "after SIGTERM"
 )
+HOLDS = "this drain waits for its end, or for `loadmanager admin moves resume`"
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 STDERR = 2
@@ -103,6 +104,7 @@ def drain(
     began = _begin(admin, broker, note, patience_s, until_restart=until_restart)
     if no_wait:
         texts = [*pinned.values(), f"{broker} drains; `brokers list` shows how far it is"]
+        texts += _paused(admin) if began.left != 0 else []
         return Output({**to_builtins(began), "pinned": [*pinned]}, texts)
     for text in pinned.values():
         tell(text)
@@ -156,6 +158,14 @@ def _pin_text(bundle: str, pin: PinShown) -> str:
         f"{bundle} is pinned to {pin.broker} until {clock(pin.until)}{about}: the drain moves it "
         "all the same, and leaves the pin"
     )
+
+
+def _paused(admin: AdminClient) -> list[str]:
+    """That moves are paused, and what that means for a drain; empty if they are not."""
+    with contextlib.suppress(OperationalError):
+        if (pause := admin.get(MOVES + query(limit=1), MovesShown).paused) is not None:
+            return [f"{paused_text(pause)}: {HOLDS}"]
+    return []
 
 
 def _require(admin: AdminClient, broker: str) -> None:

@@ -63,11 +63,11 @@ def ordered(shown: PauseShown | CordonShown | PinShown) -> str:
     return "; ".join(filter(None, (shown.note, by)))
 
 
-def paused_text(pause: PauseShown) -> str:
-    """Until when moves are paused, why, by whom and since when."""
+def paused_text(pause: PauseShown, verb: str = "are") -> str:
+    """Until when moves are paused, or were, why, by whom and since when."""
     about = f" ({text})" if (text := ordered(pause)) else ""
     since = f", since {clock(pause.since)}" if pause.since is not None else ""
-    return f"moves are paused until {clock(pause.until)}{about}{since}"
+    return f"moves {verb} paused until {clock(pause.until)}{about}{since}"
 
 
 def evened(why: object) -> str:

@@ -144,8 +144,8 @@ def _named_by_path(path: str) -> Iterator[str]:
         if path.startswith(f"{root}/"):
             parts = path.removeprefix(f"{root}/").split("/")
             yield from (parts[0], "/".join(parts[:2]))
-    for root in (paths.PINS, paths.CORDONS, paths.GOALS):
-        if path.startswith(f"{root}/"):
+    for root in (paths.PINS, paths.CORDONS, paths.GOALS, paths.PAUSE):
+        if f"{path}/".startswith(f"{root}/"):
             yield root
     if path.startswith(f"{paths.PINS}/"):
         yield from _with_namespace(paths.decode(paths.last(path)))
