@@ -44,6 +44,7 @@ from loadmanager.cli.admin.shapes import (
 from loadmanager.cli.admin.times import Duration, at_option, clock
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
+from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.names import TopicName
 
@@ -162,7 +163,7 @@ def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
     rows = [
         (
             row["broker"],
-            row["limit"],
+            limit_words(row["limit"]),
             *(None if row[name] == -1 else row[name] for name in names),
             round(row["held"]),
             row["waited_ms"] / 1000,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from loadmanager.cli.admin.archives import (
@@ -21,12 +21,16 @@ from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown
+from loadmanager.engine.history.archived import limit_words
 
 CYCLE_KINDS = ("decision.unload", "decision.skip")
 CYCLE_EVENTS = 200
 """Records among which the last cycle before a moment is looked for."""
 NAMED_MAX = 5
+MEANS_MS = 900_000
+"""Archives keep the means of so long a time once it is a day ago."""
 
 
 def status_at(admin: AdminClient, at_ms: int) -> Output:
@@ -40,7 +44,8 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     cycle = events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=CYCLE_EVENTS)
     leader = leader_then(admin, at_ms)
     then, steps = recorded_findings(admin, at_ms, leader)
-    lines = [*_brokers(brokers), leader.text, *pause_then(admin, at_ms), *_limits(limits)]
+    gone = {each["broker"] for each in brokers if each["gone"]}
+    lines = [*_brokers(brokers), leader.text, *pause_then(admin, at_ms), *_limits(limits, gone)]
     decisions = decisions_of(as_of(cycle.events, at_ms))
     decided = [each for each in decisions if each.kind == "shed"][:1]
     lines += [
@@ -70,18 +75,30 @@ def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:
         yield f"no new bundles: {'; '.join(cordoned[:NAMED_MAX])}"
 
 
-def _limits(past: LoadsOfAll) -> Iterator[str]:
-    """Those for which somebody waited, the longest first."""
+def _limits(past: LoadsOfAll, gone: Set[str]) -> Iterator[str]:
+    """Those that held somebody, that for which most was waited first; `gone`: brokers that were not
+    there, whose last loads are of before.
+    """
+    here = [loads for loads in past.loads if loads.broker not in gone]
     waits = [
-        (figures(loads, name)["waited_ms"], name, loads.broker)
-        for loads in past.loads
+        (of["waited_ms"], name, loads.broker)
+        for loads in here
         for name in loads.figures
+        if (of := figures(loads, name))["held"] > 0
     ]
-    longest = sorted((each for each in waits if each[0] > 0), reverse=True)
-    if not longest:
+    if not waits:
         yield "no limit held anybody, as far as it is recorded"
         return
-    names = ", ".join(f"{name} at {broker}" for _, name, broker in longest[:NAMED_MAX])
-    waited_s = sum(waited for waited, _, _ in longest) / 1000
-    limits = count_of(len(longest), "limit")
-    yield f"{limits} held somebody, who waited {waited_s:,.0f} s in all: {names}"
+    longest = sorted(waits, reverse=True)[:NAMED_MAX]
+    names = ", ".join(f"{limit_words(name)} at {broker}" for _, name, broker in longest)
+    more = f" and {len(waits) - NAMED_MAX} more" if len(waits) > NAMED_MAX else ""
+    brokers = {broker for *_, broker in waits}
+    of_these = [loads for loads in here if loads.broker in brokers]
+    begin, end = min(it.ts - it.span_ms for it in of_these), max(it.ts for it in of_these)
+    waited_s = sum(waited for waited, _, _ in waits) / 1000
+    means = max(it.span_ms for it in of_these) >= MEANS_MS
+    in_all = "on the mean of the records of that time" if means else "in all"
+    yield (
+        f"{count_of(len(waits), 'limit')} held somebody from {clock(begin)} to {clock(end)}, "
+        f"who waited {waited_s:,.0f} s {in_all}: {names}{more}"
+    )

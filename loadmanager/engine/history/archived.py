@@ -53,6 +53,14 @@ def limit_name(level: str, limit: str) -> str:
     return f"{level}: {limit}"
 
 
+def limit_words(name: str) -> str:
+    """The name of a limit in an archive, for people: `resource group: resource group batch publish`
+    says its level twice.
+    """
+    level, _, limit = name.partition(": ")
+    return limit if limit.startswith(level) else name
+
+
 def _row(name: str, columns: tuple[str, ...]) -> Callable[[Any], tuple[str, tuple[float, ...]]]:
     return lambda record: (
         getattr(record, name),

@@ -1,0 +1,80 @@
+"""Limits of a past moment, in `loadmanager admin status --at` and `limits list --at`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import serving
+from broker.admin.test_archive import MINUTE, in_folder, written
+from cli.test_admin_command import Shell
+from cli.test_past import UNUSED
+from msgspec import structs
+
+from loadmanager.cli.admin.times import clock
+from loadmanager.engine.history.archived import limit_words
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import BrokerLoad, Throttle
+from loadmanager.kit.system.clock import SystemClock
+
+
+async def test_who_was_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither limits for which nobody began to wait, nor those of a broker that was gone; the first
+    ones by name, in which time, and how many more.
+    """
+    then = SystemClock().now_ms() - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        ids = [served.broker_id(index) for index in range(2)]
+
+        def limit(name: str, level: str = "topic", at: int = 0, **of: Any) -> Throttle:
+            return Throttle(
+                ts=then, broker=ids[at], interval_ms=MINUTE, level=level, limit=name,
+                configured_messages_per_s=10, configured_bytes_per_s=-1,
+                delivered_messages_per_s=9, delivered_bytes_per_s=100, **of,
+            )  # fmt: skip
+
+        for index, broker in enumerate(ids):
+            load = {"ts": then, "broker": broker, "interval_ms": MINUTE, "usage": 0.1}
+            await written(served, index, BrokerLoad(**load, **UNUSED))
+        group = "resource group batch publish"
+        held = [limit(f"t{n}", held=1, waited_ms=1_000.0 * n) for n in range(1, 7)]
+        held.append(limit(group, "resource group", held=2, waited_ms=9_000))
+        others = [limit("before", waited_ms=50_000), limit("free")]
+        lost = MemberChange(ts=then - MINUTE, broker=ids[0], of=ids[1], event="left", how="lost")
+        await written(served, 0, *held, *others, lost)
+        await written(served, 1, limit("gone", at=1, held=3, waited_ms=70_000))
+        out = (await shell.run("status", "--at", clock(then)))[1]
+        names = ", ".join(
+            f"{name} at {ids[0]}" for name in (group, "topic: t6", "topic: t5", "topic: t4")
+        )
+        (line,) = [line for line in out.splitlines() if "held" in line]
+        between = f"7 limits held somebody from {clock(then - MINUTE)} to {clock(then)}"
+        who = f"who waited 30 s in all: {names}, topic: t3 at {ids[0]} and 2 more"
+        assert line == f"{between}, {who}"
+        out = (await shell.run("limits", "list", "--at", clock(then)))[1]
+        assert f" {group} " in out
+        assert "resource group: " not in out
+        early = then - 60 * MINUTE
+        mean = structs.replace(held[0], ts=early, interval_ms=15 * MINUTE)
+        load = {"ts": early, "broker": ids[0], "interval_ms": 15 * MINUTE, "usage": 0.1}
+        await written(served, 0, mean, BrokerLoad(**load, **UNUSED))
+        out = (await shell.run("status", "--at", clock(early)))[1]
+        between = f"from {clock(early - 15 * MINUTE)} to {clock(early)}"
+        waited = "who waited 1 s on the mean of the records of that time"
+        assert f"1 limit held somebody {between}, {waited}: topic: t1 at {ids[0]}" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("broker: broker publish", "broker publish"),
+        ("resource group: resource group batch dispatch", "resource group batch dispatch"),
+        ("topic: persistent://a/b/c publish", "topic: persistent://a/b/c publish"),
+        ("odd", "odd"),
+    ],
+)
+def test_a_level_is_said_once(name: str, words: str) -> None:
+    """Unless the limit's name is that of a topic."""
+    assert limit_words(name) == words
