@@ -467,6 +467,49 @@ async def test_who_led_and_how_often_that_changed(
         assert times == "the leader changed once in the last hour, 3 times in the last day"
 
 
+async def test_nobody_led_until_the_term_after_a_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the last sign of a leader that was lost, by its archive or by who noted the loss."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    begun, following = now - 60 * MINUTE, now - 30 * MINUTE
+    heard, sign = following - 20_000, following - 15_000
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, ids = Shell(served, capsys), [served.broker_id(index) for index in range(2)]
+        leads, lost = {"event": "leads"}, {"event": "left", "how": "lost"}
+        noted = following + 1_000
+        await written(
+            served,
+            0,
+            MemberChange(ts=begun, broker=ids[1], of=ids[1], epoch=901, **leads),
+            MemberChange(ts=following, broker=ids[0], of=ids[0], epoch=902, before=ids[1], **leads),
+            MemberChange(
+                ts=noted, broker=ids[0], of=ids[1], unheard_ms=noted - heard, bundles=2, **lost
+            ),
+        )
+        await written(served, 1, a_decision(begun - MINUTE, what=BUNDLE))
+        recorded_in(tmp_path, [(1, begun - MINUTE, now)])
+
+        async def led(at_ms: int) -> tuple[int, str]:
+            return (await shell.run("brokers", "leader", "--at", clock(at_ms)))[:2]
+
+        after = f"began at {clock(following)}"
+        for last, moment in ((sign, sign + 1_000), (sign, following - 1_000)):
+            ended_in(tmp_path, ids[1], last)
+            nobody = (
+                f"{ids[1]} led, term 901, until it was lost after {clock(last)}; nobody is known "
+                f"to have led then: term 902 of {ids[0]} {after}"
+            )
+            assert await led(moment) == (1, nobody)
+        status, out = await led(sign)
+        assert (status, out.startswith(f"{ids[1]} led, term 901, since ")) == (0, True)
+        status, out = await led(following)
+        assert (status, out.startswith(f"{ids[0]} led, term 902, since ")) == (0, True)
+        ended_in(tmp_path, ids[1], begun)
+        assert "until it was lost after " + clock(heard) in (await led(heard + 1_000))[1]
+        assert (await led(heard))[0] == 0
+
+
 def topic_of_bundle() -> str:
     """One that is in `BUNDLE`."""
     topics = (f"persistent://acme/orders/{number}" for number in range(100))

@@ -208,7 +208,8 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
     Status 1 if it does not answer: it is the one whose session is not known to be over yet.
     """
     if at is not None:
-        led, text, events = leader_then(admin, at)
+        led, text, events, lost = leader_then(admin, at)
+        led = None if lost else led
         data = {} if led is None else {"brokerId": led.of, "term": led.epoch, "since": led.ts}
         return Output(data, text, status=int(led is None), missing=events.missing)
     try:

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives, parts_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.downtimes import downtimes
+from loadmanager.cli.admin.downtimes import LAPSE_MS_MAX, downtimes
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.units import DAY_MS, HOUR_MS
 
 MEMBERS_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
+LOSS_MS_MAX = 60_000
+"""A leader records within this time of its term's begin that the one before it was lost."""
 DECISIONS = tuple(
     f"{Decision.kind}.{action}" for action in ("unload", "skip", "place", "split", "move")
 )
@@ -30,6 +32,8 @@ class LeaderThen(NamedTuple):
     """Its term, as it began; None: nobody led, or that is not recorded."""
     text: str
     events: EventsOfAll
+    lost: bool = False
+    """Whether it was lost about then, so that it may have led no more."""
 
 
 def led_of(events: Sequence[ArchivedEvent]) -> MemberChange | None:
@@ -55,6 +59,8 @@ def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
         return LeaderThen(None, f"nobody led: {down}", events)
     if led is None:
         return LeaderThen(None, "nobody led, as far as it is recorded", events)
+    if loss := _lost_before(admin, led, at_ms):
+        return LeaderThen(led, loss, events, lost=True)
     before = f"; before it {led.before} did" if led.before else ""
     text = f"{led.of} led, term {led.epoch}, {since} {clock(led.ts)} ({span(at_ms - led.ts)})"
     return LeaderThen(led, text + before, events)
@@ -65,7 +71,7 @@ def last_led(admin: AdminClient, now_ms: int) -> tuple[MemberChange | None, str]
     try:
         if not has_archives(admin):
             return None, "who led last is not recorded"
-        led, _, events = leader_then(admin, now_ms)
+        led, _, events, _ = leader_then(admin, now_ms)
     except OperationalError as error:
         return None, f"who led last is not known: {error}"
     begun = (event.record_as(MemberChange) for event in events.events)
@@ -82,6 +88,36 @@ def _down_since(admin: AdminClient, since_ms: int, at_ms: int) -> str:
     """
     downs = [down for down in downtimes(admin, since_ms) if since_ms < down.begin <= at_ms]
     return str(downs[-1]) if downs else ""
+
+
+def _lost_before(admin: AdminClient, led: MemberChange, at_ms: int) -> str:
+    """That the leader was lost about then, and that the next term began later; empty if it was not.
+    The next leader records the loss, and for how long at most it had not heard of that broker.
+    """
+    kinds, until_ms = (MemberChange.kind,), at_ms + LAPSE_MS_MAX
+    later = events_of(admin, kinds, since_ms=at_ms + 1, until_ms=until_ms, limit=MEMBERS_MAX)
+    changes = [event.record_as(MemberChange) for event in reversed(later.events)]
+    following = next((it for it in changes if it.event == "leads"), None)
+    losses = (it for it in changes if it.event == "left" and it.of == led.of)
+    loss = next(losses, None)
+    if following is None or loss is None or loss.unheard_ms is None:
+        return ""
+    sign_ms = _last_sign(admin, led.of, max(led.ts, loss.ts - loss.unheard_ms), following.ts)
+    if sign_ms >= at_ms or loss.ts > following.ts + LOSS_MS_MAX:
+        return ""
+    return (
+        f"{led.of} led, term {led.epoch}, until it was lost after {clock(sign_ms)}; nobody is "
+        f"known to have led then: term {following.epoch} of {following.of} began at "
+        f"{clock(following.ts)}"
+    )
+
+
+def _last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) -> int:
+    """When a broker that was heard of at a time had given its last sign, by its own archive."""
+    values = [("since", heard_ms), ("until", until_ms), ("limit", 1)]
+    part = parts_of(admin, "events", values, ArchivedEvents).parts.get(broker)
+    runs = () if part is None else part.recorded
+    return max([heard_ms, *(run.end for run in runs if run.begin <= heard_ms)])
 
 
 def _decided_by(
