@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from loadmanager.cli.admin.absences import news
+from typing import Any
+
+from loadmanager.cli.admin.absences import loss_text, news, recorded_losses
 from loadmanager.cli.admin.downtimes import Unproven, lapse_lines, lapses_of, unproven_of
-from loadmanager.cli.admin.times import time_of_day
+from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
 
@@ -136,3 +138,32 @@ def test_a_process_that_ended_does_not_answer() -> None:
     absence.same_process = False
     (line,) = texts([absence])
     assert "asked then, it had ended: another process answered in its place" in line
+
+
+def test_each_loss_that_is_recorded_is_told() -> None:
+    """With what came of it before the next one of that broker; not that it stopped in order."""
+
+    def change(event: str, at_ms: int, of: str = "b1", **more: Any) -> MemberChange:
+        return MemberChange(ts=NOW + at_ms, broker="b0", of=of, event=event, **more)
+
+    changes = [
+        change("left", 0, how="lost", bundles=2, unheard_ms=6_000),
+        change("left", 1_000, "b2", how="stopped", bundles=1),
+        change("placed", 2_000, took_ms=1_500),
+        change(
+            "clients", 3_000, clients=3, clients_back=3, clients_waited_ms=2_000, unheard_ms=6_000
+        ),
+        change("back", 9_000, took_ms=8_000, same_process=True),
+        change("back", 9_500, "b2", took_ms=8_500),
+        change("left", 60_000, how="lost", bundles=1),
+    ]
+    first, second = recorded_losses(changes)
+    assert loss_text(first, NOW + HOUR) == (
+        f"b1 lost 60 min ago ({clock(NOW)}), its session ended without a word up to 6.0 s after "
+        "its last sign; 2 bundles placed after 1.5 s; 3 clients waited 2.0 s since it was lost, "
+        "and up to 6.0 s before; back after 8.0 s, the same process"
+    )
+    assert loss_text(second, NOW + HOUR) == (
+        f"b1 lost 59 min ago ({clock(NOW + 60_000)}), its session ended without a word; it owned "
+        "1 bundle"
+    )

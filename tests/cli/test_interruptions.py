@@ -115,3 +115,26 @@ def test_clients_of_a_lost_broker_count_while_they_come_back() -> None:
         6_000,
         6_000,
     )
+
+
+async def test_all_losses_of_today_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those of a broker that was lost again: the leader knows its last absence only."""
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        lost = [
+            MemberChange(ts=now + at, broker="b0", of=of, event="left", how="lost", bundles=at)
+            for at, of in enumerate(("b8", "b9", "b8", "b9", "b7"), start=1)
+        ]
+        await written(served, 0, *lost)
+        out = (await shell.run("status", "--over"))[1]
+        told = [line for line in out.splitlines() if " lost " in line]
+        assert [(line.partition(" lost ")[0], line.partition("it owned ")[2]) for line in told] == [
+            ("b8", "1 bundle"), ("b9", "2 bundles"), ("b8", "3 bundles"), ("b9", "4 bundles"),
+            ("b7", "5 bundles"),
+        ]  # fmt: skip
+        short = (await shell.run("status"))[1]
+        assert ": 0 moves, 5 losses of 3 brokers, 0 interruptions of clients" in short
+        assert " lost " not in short

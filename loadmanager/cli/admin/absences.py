@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import (
     ANSWERS,
@@ -134,6 +135,52 @@ def missing_text(present: int, expected: int) -> str:
         return ""
     verb = "is" if fewer == 1 else "are"
     return f"{fewer} of {count_of(expected, 'expected broker')} {verb} not there"
+
+
+def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:
+    """The losses of brokers that leaders recorded, the oldest first, with what came of each;
+    `changes`: the oldest first.
+    """
+    losses, latest = list[AbsentBroker](), dict[str, AbsentBroker]()
+    for change in changes:
+        if change.event == "left":
+            latest.pop(change.of, None)
+        if change.event == "left" and change.how == "lost":
+            loss = AbsentBroker(
+                broker=change.of,
+                left_at=change.ts,
+                how="lost",
+                bundles=change.bundles,
+                unheard_ms=change.unheard_ms,
+            )
+            losses.append(loss)
+            latest[change.of] = loss
+        elif (of := latest.get(change.of)) is not None:
+            _came(of, change)
+    return losses
+
+
+def loss_text(loss: AbsentBroker, now_ms: int) -> str:
+    """What is recorded of a loss; not whether its bundles are served by now."""
+    bundles = bundles_text(loss)
+    if loss.placed < loss.bundles:
+        bundles = f"it owned {count_of(loss.bundles, 'bundle')}"
+    texts = (_left_text(loss, now_ms), bundles + clients_text(loss, now_ms), _back(loss))
+    return f"{loss.broker} {'; '.join(filter(None, texts))}"
+
+
+def _came(loss: AbsentBroker, change: MemberChange) -> None:
+    """Note what a record says of a loss."""
+    took_ms = change.took_ms or 0
+    if change.event == "placed":
+        loss.placed, loss.placed_at = loss.bundles, loss.left_at + took_ms
+    elif change.event == "clients":
+        loss.clients, loss.clients_back = change.clients, change.clients_back or 0
+        loss.clients_waited_ms = change.clients_waited_ms
+        loss.clients_waited_mean_ms = change.clients_waited_mean_ms
+        loss.unheard_ms = change.unheard_ms
+    elif change.event == "back" and loss.back_at is None:
+        loss.back_at, loss.same_process = loss.left_at + took_ms, bool(change.same_process)
 
 
 class News(NamedTuple):

@@ -32,7 +32,8 @@ class Interruptions:
     since: int
     moves: int = 0
     lost: int = 0
-    """Brokers that were lost."""
+    """How often a broker was lost."""
+    lost_brokers: set[str] = field(default_factory=set, init=False)
     stood: int = field(default=0, init=False)
     """How often a broker stood still."""
     clients: int = 0
@@ -54,7 +55,9 @@ class Interruptions:
 
     def add_change(self, change: MemberChange) -> None:
         """Count a broker that was lost, or its clients."""
-        self.lost += change.event == "left" and change.how == "lost"
+        if change.event == "left" and change.how == "lost":
+            self.lost += 1
+            self.lost_brokers.add(change.of)
         if change.event == "clients" and change.clients is not None:
             if change.clients:
                 self.unheard_ms = max(self.unheard_ms, change.unheard_ms or 0)
@@ -88,7 +91,11 @@ class Interruptions:
         """As a sentence."""
         parts = [count_of(self.moves, "move")]
         parts += [f"{count_of(self.failed, 'move')} failed"] if self.failed else []
-        parts += [f"{count_of(self.lost, 'broker')} lost"] if self.lost else []
+        if self.lost > len(self.lost_brokers) > 0:
+            brokers = count_of(len(self.lost_brokers), "broker")
+            parts.append(f"{self.lost} losses of {brokers}")
+        elif self.lost:
+            parts.append(f"{count_of(self.lost, 'broker')} lost")
         parts += [f"{count_of(self.stood, 'standstill')} of brokers"] if self.stood else []
         parts.append(f"{count_of(self.clients, 'interruption')} of clients")
         if self.sum_ms:

@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
-from loadmanager.cli.admin.absences import News, missing_text, news
+from loadmanager.cli.admin.absences import (
+    News,
+    loss_text,
+    missing_text,
+    news,
+    recorded_losses,
+)
+from loadmanager.cli.admin.archives import events_of
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
 from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -18,13 +25,14 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
-from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.interruptions import EVENTS_MAX, todays_interruptions
 from loadmanager.cli.admin.past_status import status_at
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import (
@@ -79,8 +87,9 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision.
 
     What is over of the last hour, such as the loss of a broker that is back, is counted in one
-    line; --over tells each. Without a leader it says why nobody leads, and what each broker says of
-    itself; status 1. With --at, what the brokers recorded of then.
+    line; --over tells each, and all losses that are recorded of today. Without a leader it says why
+    nobody leads, and what each broker says of itself; status 1. With --at, what the brokers
+    recorded of then.
     """
     if at is not None:
         return status_at(admin, at)
@@ -195,12 +204,29 @@ def _over(admin: AdminClient, cluster: ClusterShown, *, each: bool) -> list[str]
     lapses = lapses_of(unproven(admin, since_ms))
     back = [(it.over_ms, it.text) for it in _news(cluster) if it.over_ms is not None]
     lines = [*map(str, downs), *lapse_lines(lapses), *(text for _, text in back)]
+    if each:
+        lines += _earlier_losses(admin, cluster)
     if each or len(lines) < 2:
         return lines
     ends = [*(it.end for it in downs), *(it.end for it in lapses), *(ms for ms, _ in back)]
     total = len(downs) + len(lapses) + len(back)
     last = f"{total} losses, freezes and outages are over, the last one since {clock(max(ends))}"
     return [f"{last}: `loadmanager admin status --over` tells each"]
+
+
+def _earlier_losses(admin: AdminClient, cluster: ClusterShown) -> Iterator[str]:
+    """Those of today that the leader does not tell: it remembers the last absence of a broker."""
+    since_ms = cluster.at - cluster.at % DAY_MS
+    try:
+        events = events_of(admin, (MemberChange.kind,), since_ms=since_ms, limit=EVENTS_MAX).events
+    except LoadManagerError:  # without archives
+        return
+    recent = [it for it in cluster.absent if it.gone or cluster.at - it.left_at <= LATELY_MS]
+    changes = [event.record_as(MemberChange) for event in reversed(events)]
+    for loss in recorded_losses(sorted(changes, key=lambda it: it.ts)):
+        last = (it for it in recent if it.broker == loss.broker)
+        if all(loss.left_at < it.left_at for it in last):  # what it tells is recorded later
+            yield loss_text(loss, cluster.at)
 
 
 def _store(cluster: ClusterShown) -> list[str]:
