@@ -13,6 +13,7 @@ from steer.watched import ACT, AGAIN_S, MANY_MOVES, Watching, beside, watching
 from loadmanager.engine.history.records import Decision
 from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
 from loadmanager.engine.moves.move import Author
+from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.plans.goals import Emptied, Even, PlanLimits
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.errors import ConflictError
@@ -210,6 +211,13 @@ async def test_a_goal_waits_for_bundles_without_an_owner(
         if comes_back:
             pulsar.owners |= dict.fromkeys(lost, first)
             await daemon.work.read()
+        while (waits := goals.goal(goal.id).waits) and "have an owner" in waits.text:
+            await daemon.goal_step()
+        assert waits is not None
+        assert waits.text.endswith("clients of a broker that left come back")
+        assert pulsar.moved == []
+        clock.pass_s(round(MoveSettings().warm_up_s))
+        await daemon.work.read()
         for _ in range(5):
             await daemon.goal_step()
         assert {destination for _, destination in pulsar.moved} == {second}

@@ -172,6 +172,7 @@ def test_a_document() -> None:
         "pauseMs": 3.5,
         "unansweredSince": None,
         "clientsBackAt": None,
+        "clientsWithinMs": None,
     }
 
 
