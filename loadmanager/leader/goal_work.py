@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
+from loadmanager.engine.moves.move import NOT_AGAIN, NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.moves.queue import BY_OPERATOR
 from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Afterwards, GoalOrder, OrderedMove, Progress
@@ -100,10 +100,13 @@ class OrderWork:
 
     def take(self, batch: list[Move]) -> None:
         """The batch has ended. Bundles whose moves could not begin (they waited too long, their
-        hours were over, the destination was cordoned) may be moved later.
+        hours were over, the destination was cordoned), or were kept back halfway, may be moved
+        later.
         """
         for move in batch:
             text = move.outcome.text if move.outcome else move.state.value
+            if move.outcome is not None and move.outcome.code == NOT_AGAIN:
+                continue
             if move.state is MoveState.DONE:
                 self.failures = []
             elif move.state is MoveState.FAILED:

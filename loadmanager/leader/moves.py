@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import (
+    NOT_AGAIN,
     NOT_OWNED,
     NOT_SENT,
     Author,
@@ -45,7 +46,7 @@ from loadmanager.kit.tasks import sleep
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
 from loadmanager.leader.pauses import CanaryPause, ClientPauses
-from loadmanager.leader.ports.mover import ClientsBack, NotSentError, Released
+from loadmanager.leader.ports.mover import ClientsBack, NotAgainError, NotSentError, Released
 from loadmanager.leader.preferred import Preferred
 
 TICK_S = 1.0
@@ -368,8 +369,8 @@ class Moves:
             async with asyncio.timeout(timeout_s):
                 released = await self.orders.release(source, move.bundle, destination, epoch=epoch)
         except OperationalError as error:
-            code = NOT_SENT if isinstance(error, NotSentError) else None
-            return None, Outcome(str(error), code=code)
+            codes = {NotSentError: NOT_SENT, NotAgainError: NOT_AGAIN}
+            return None, Outcome(str(error), code=codes.get(type(error)))
         except TimeoutError:
             return None, Outcome(f"{source.broker_id} did not finish within {timeout_s:g} s")
         not_owned = Outcome("the source did not own it", code=NOT_OWNED)

@@ -11,7 +11,7 @@ import msgspec
 from loadmanager.engine.load.carried import RATES, Carried
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.engine.moves.breaker import BreakerRules, Expectation, LoadSeen
-from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
+from loadmanager.engine.moves.move import NOT_AGAIN, NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.strategies.plan import Plan, Skip
 from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
@@ -228,7 +228,9 @@ class Acting:
             self.write_note()
         if code == NOT_SENT:
             self._not_made(move)
-        if code in (NOT_SENT, NOT_OWNED) or move.started_at is None:
+        if code == NOT_AGAIN:
+            self.hold.breaker.not_made(move.bundle)  # what held it back says what is wrong
+        if code in (NOT_SENT, NOT_AGAIN, NOT_OWNED) or move.started_at is None:
             return  # nothing was tried: its destination left before it began, say
         if move.state in (MoveState.DONE, MoveState.FAILED):
             failed = move.state is MoveState.FAILED

@@ -125,8 +125,8 @@ def history(
     elif since is None:
         parts.append(records_since(begins))
     if until is None:
-        maybe_client = clients or not (newest or "_0x" in name)
-        held_lines = held_now(admin, name) if maybe_client else []
+        no_client = "_0x" in name or any(it.kind != AuditedChange.kind for it in newest)
+        held_lines = held_now(admin, name) if clients or not no_client else []
         parts += [slow_moves_of(admin, names), *held_lines]
         present = next((it for it in names if "_0x" in it), None)
         with contextlib.suppress(LoadManagerError):  # no bundle any more, or nobody leads

@@ -46,6 +46,8 @@ class Author(Enum):
 
 NOT_SENT = "NotSent"
 """The order was not sent."""
+NOT_AGAIN = "NotAgain"
+"""An order was sent and not followed, and a hold kept the next one back."""
 NOT_OWNED = "NotOwned"
 """The source did not own the bundle."""
 
@@ -55,7 +57,9 @@ class Outcome(Shape, kw_only=False):
 
     text: str
     code: str | None = None
-    """`NotSent`: no order was sent. `NotOwned`: the source did not own the bundle. Else null."""
+    """`NotSent`: no order was sent. `NotAgain`: one was sent and not followed, and something held
+    the next one back. `NotOwned`: the source did not own the bundle. Else null.
+    """
     owner: str | None = None
     """The broker that owned the bundle afterwards."""
     clients_closed: int | None = None

@@ -51,6 +51,13 @@ class NotSentError(OperationalError):
         self.why = why
 
 
+class NotAgainError(OperationalError):
+    """An order was sent and not followed, and is not sent again, because something holds moves."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"not ordered again: {why}")
+
+
 class OrderGate(Protocol):
     """Checks whether an order may still be sent. Raises `NotSentError` if it may not."""
 

@@ -24,7 +24,13 @@ from loadmanager.engine.bundles.ranges import (
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName, is_system_namespace
-from loadmanager.leader.ports.mover import ClientsBack, NotSentError, OrderGate, Released
+from loadmanager.leader.ports.mover import (
+    ClientsBack,
+    NotAgainError,
+    NotSentError,
+    OrderGate,
+    Released,
+)
 from loadmanager.steer.pulsar import answers
 from loadmanager.steer.pulsar.client import AnswerError, PulsarClient
 from loadmanager.steer.pulsar.reader import V2, AdminReader
@@ -123,12 +129,12 @@ class AdminOrders:
         raise OperationalError(f"Pulsar gave it to {source}, not to {destination}")
 
     async def _unload_again(self, owner: str, bundle: str, query: str) -> None:
-        """The move has begun: an order that is not sent any more is its failure."""
+        """The move has begun: without another order it has failed."""
         try:
             await self._gate.again(bundle)
             await self._unload(owner, bundle, query)
         except NotSentError as error:
-            raise OperationalError(f"not ordered again: {error.why}") from None
+            raise NotAgainError(error.why) from None
 
     async def _unload(self, owner: str, bundle: str, query: str) -> None:
         namespace, span = split_bundle_name(bundle)
