@@ -168,10 +168,10 @@ class Breaker:
         brokers: Set[str] = frozenset(),
         began_ms: int | None = None,
     ) -> bool:
-        """A move between two `brokers` has ended, which began at `began_ms`, or, with None, now;
-        `problem`: what went wrong. A failure does not
-        count if one of them has left, nor that of a move that was under way when others did, while
-        moves wait for that. Returns whether the breaker opened.
+        """A move between two `brokers` has ended; `began_ms`: when it began, or None: now;
+        `problem`: what went wrong. A failure does not count if one of them has left, nor that of a
+        move that was under way when others did, while moves wait for that. Returns whether the
+        breaker opened.
         """
         if problem is None:
             self._failed.clear()
