@@ -13,7 +13,7 @@ from operator import is_
 import numpy as np
 
 from loadmanager.engine.load.bundle_columns import BundleColumns
-from loadmanager.engine.load.bundle_traffic import Traffic, cost_class_of
+from loadmanager.engine.load.bundle_traffic import BundleRows, Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.quotas import Expected
 from loadmanager.engine.load.reports import (
@@ -380,14 +380,12 @@ class BundleAverages(Mapping[str, BundleData]):
             for broker, names in bundles.items()
         ]
 
-    def by_row(self, figures: Mapping[str, float], otherwise: float) -> Array:
-        """A figure for each row that `Traffic.rows` may name."""
+    def in_rows(self) -> BundleRows:
+        """The bundles in the order that `Traffic.rows` goes by."""
         self._flush()
-        by_row = np.full(len(self._changed), otherwise)
-        for bundle, figure in figures.items():
-            if (row := self._row_of.get(bundle)) is not None:
-                by_row[row] = figure
-        return by_row
+        of_bundle = self._table[SHORT + 2 : SHORT + 6]
+        bytes_s, messages_s = of_bundle[0] + of_bundle[1], of_bundle[2] + of_bundle[3]
+        return BundleRows(self._row_of, bytes_s, messages_s)
 
     def quick_of(self, bundle: str) -> float:
         """A bundle's quick average in bytes/s; 0 for one without averages."""

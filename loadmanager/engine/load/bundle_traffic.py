@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,3 +38,36 @@ class Traffic:
             begins = np.cumsum(self.counts) - self.counts
             totals[some] = np.add.reduceat(amounts, begins[some])
         return totals
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRows:
+    """All bundles in the order of the averages: `[row]`. Rows without a bundle have no traffic."""
+
+    row_of: Mapping[str, int]
+    bytes_s: Array
+    messages_s: Array
+    """Over the short term: what a bundle's messages are changes slowly."""
+
+    @property
+    def mean_message(self) -> float:
+        """The bytes of the mean message; 0 without messages."""
+        messages = float(self.messages_s.sum())
+        return float(self.bytes_s.sum()) / messages if messages > 0 else 0.0
+
+    def messages_more(self, usual_bytes: float, most: float) -> Array:
+        """How many messages more the bytes of each bundle are than those of usual messages, as a
+        part of these: 1 for messages of half the size, no more than `most`; 0 where unknown.
+        """
+        times, some = np.ones(len(self.bytes_s)), self.messages_s * self.bytes_s > 0
+        np.divide(usual_bytes * self.messages_s, self.bytes_s, out=times, where=some)
+        times -= 1
+        return np.minimum(times, most, out=times)
+
+    def figures(self, of_bundles: Mapping[str, float], otherwise: float) -> Array:
+        """A figure of some bundles, and another one for the others."""
+        by_row = np.full(len(self.bytes_s), otherwise)
+        for bundle, figure in of_bundles.items():
+            if (row := self.row_of.get(bundle)) is not None:
+                by_row[row] = figure
+        return by_row

@@ -55,7 +55,11 @@ class BundleCosts:
     moved: Mapping[str, float] = field(default_factory=dict)
     """Bundle → what it costs as a multiple of its class, learned from its moves."""
     by_row: Array | None = None
-    """The same for each row of the averages; None: none differs."""
+    """What bundles cost as a multiple of their class, by their moves and their messages, for each
+    row of the averages; None: none differs.
+    """
+    row_of: Mapping[str, int] = field(default_factory=dict)
+    """Bundle → its row."""
 
     def of(self, traffic: Traffic) -> Array:
         """For each bundle."""
@@ -66,7 +70,10 @@ class BundleCosts:
 
     def of_bundle(self, bundle: str) -> float:
         """For one."""
-        return float(self.of_classes[cost_class_of(bundle)]) * self.moved.get(bundle, 1.0)
+        row, of_class = self.row_of.get(bundle), float(self.of_classes[cost_class_of(bundle)])
+        if self.by_row is None or row is None:
+            return of_class * self.moved.get(bundle, 1.0)
+        return of_class * float(self.by_row[row])
 
 
 def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array) -> Array:

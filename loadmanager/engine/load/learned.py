@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from loadmanager.engine.load import moved_costs
+from loadmanager.engine.load import message_costs, moved_costs
 from loadmanager.engine.load.columns import Array
+from loadmanager.engine.load.message_costs import NO_MESSAGES, MessageCosts
 from loadmanager.engine.load.moved_costs import MovedBundle
 from loadmanager.engine.load.reports import NUMBER_MAX
 
@@ -74,10 +75,33 @@ class Learned:
     end."""
     differs: float = moved_costs.DIFFERS
     """By how much bundles of a namespace differ in cost."""
+    messages: MessageCosts = NO_MESSAGES
 
-    def and_ordered(self, moves: Iterable[tuple[str, str, str]]) -> Learned:
-        """After some moves were ordered: (bundle, source, destination)."""
-        return replace(self, moved=moved_costs.ordered(self.moved, moves))
+    def and_ordered(
+        self, moves: Iterable[tuple[str, str, str]], given: Mapping[str, float] | None = None
+    ) -> Learned:
+        """After some moves were ordered: (bundle, source, destination). `given`: broker → the usage
+        that leaves it, beside what its bundles cost by the model.
+        """
+        return replace(
+            self,
+            moved=moved_costs.ordered(self.moved, moves),
+            brokers=_after_giving(self.brokers, given or {}),
+        )
+
+
+def _after_giving(
+    brokers: Mapping[str, Figures], given: Mapping[str, float]
+) -> Mapping[str, Figures]:
+    """What some brokers use beside traffic went with bundles that left."""
+    if not (given and isinstance(brokers, RememberedBrokers)):
+        return brokers
+    columns = brokers.columns.copy()
+    for broker, usage in given.items():
+        row = brokers.row_of[broker]
+        offset = float(columns[OFFSET, row])
+        columns[OFFSET, row] = round(min(offset, max(offset - usage, 0.0)), DIGITS)
+    return RememberedBrokers(brokers.row_of, columns)
 
 
 NOTHING_LEARNED = Learned()
@@ -91,7 +115,12 @@ def sane(learned: Learned) -> Learned:
         return NOTHING_LEARNED
     least, most = moved_costs.DIFFERS_MIN, moved_costs.DIFFERS_MAX
     differs = min(max(learned.differs, least), most)
-    return replace(learned, moved=moved_costs.sane(learned.moved), differs=differs)
+    return replace(
+        learned,
+        moved=moved_costs.sane(learned.moved),
+        differs=differs,
+        messages=message_costs.sane(learned.messages),
+    )
 
 
 def idle_of(learned: Learned) -> float:

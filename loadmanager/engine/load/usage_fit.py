@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmanager.engine.load import class_costs, follows, moved_costs
+from loadmanager.engine.load import class_costs, follows, message_costs, moved_costs
 from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.class_costs import BundleCosts
@@ -47,6 +47,7 @@ from loadmanager.engine.load.learned import (
     idle_of,
     sane,
 )
+from loadmanager.engine.load.message_costs import MessageCosts
 from loadmanager.engine.load.moved_costs import Surprises
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.load.usage import Weights
@@ -141,6 +142,10 @@ class _Fit:
         self.away = self.part_of_usual < DIP
         lost = np.zeros(len(usages[CPU]), np.bool_)
         self.moves = moved_costs.no_attribution(self._moved(), before.differs, lost)
+        self.rows, (self.by_messages, usual_bytes) = averages.in_rows(), before.messages
+        self.usual_bytes = message_costs.usual_bytes(usual_bytes, self.rows.mean_message)
+        self.more = self.rows.messages_more(self.usual_bytes, message_costs.MORE_MAX)
+        """What the bytes of each bundle would cost more if all cost went by messages: `[row]`."""
         self.costs = self._costs(class_costs.in_columns(before.costs))
 
     def _moved(self) -> moved_costs.Moved:
@@ -169,8 +174,10 @@ class _Fit:
         moved = {
             bundle: move.times for bundle, move in self.moves.moved.items() if move.times != 1.0
         }
-        by_row = self.averages.by_row(moved, 1.0) if moved else None
-        return BundleCosts(of_classes, moved, by_row)
+        by_row = self.rows.figures(moved, 1.0) if moved or self.by_messages else None
+        if by_row is not None and self.by_messages:
+            by_row *= 1 + self.by_messages * self.more
+        return BundleCosts(of_classes, moved, by_row, self.rows.row_of)
 
     def _remembered(self) -> Array:
         before, row_of = self.before.brokers, self.columns.row_of
@@ -207,6 +214,9 @@ class _Fit:
             self._learn_each(cost, traffic, settled, idle_of(learned))
             self._learn_classes(rows, last, cost, settled, idle_of(learned))
             self._forget(rows, last)
+            times = self._learn_messages(rows, last, cost, settled, idle_of(learned))
+            traffic *= times
+            self.state[SINCE] *= times  # costs that change are no change of traffic
         if learning:
             if len(rows):
                 level += DIP_GAIN * (self.total - level)
@@ -460,6 +470,43 @@ class _Fit:
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
             self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
 
+    def _learn_messages(
+        self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
+    ) -> Array:
+        """What part of all cost goes by messages. Returns how many times more each broker's traffic
+        counts from now on.
+        """
+        times = np.ones(len(self.bytes_s))
+        tells = self.sensed & ~self.first & (self.state[DOUBT] < MISTRUSTED) & (settled > 0.5)
+        tells &= (self.shown > 0) & (self.columns.updated_ms > 0)
+        where = tells[rows]
+        if last.rows is None or not (where.any() and self.more.any()):
+            return times
+        more = self.more[last.rows]
+        plain = last.bytes_s * self.costs.of(last)
+        if self.by_messages:
+            plain /= 1 + self.by_messages * more
+        more_of = last.totals(plain * more) / self.limit[rows]
+        expected = cost * (last.totals(plain) / self.limit[rows] + self.by_messages * more_of)
+        surprises = self.shown[rows] - idle - expected
+        full = self.shown[rows] >= self.full
+        surprises = np.where(full, np.maximum(surprises, 0.0), surprises)
+        before, self.by_messages = (
+            self.by_messages,
+            message_costs.learn(
+                self.by_messages, surprises[where], cost * more_of[where], expected[where]
+            ),
+        )
+        changed = (self.by_messages - before) * more_of
+        offset = self.state[OFFSET, rows]
+        explained = np.clip(cost * changed, np.minimum(offset, 0.0), np.maximum(offset, 0.0))
+        self.state[OFFSET, rows] = offset - explained
+        if self.by_messages != before:
+            plainly = class_costs.dearness(self.costs, last)
+            self.costs = self._costs(self.costs.of_classes)
+            times[rows] = class_costs.dearness(self.costs, last) / plainly
+        return times
+
     def _forget(self, rows: Rows, last: Traffic) -> None:
         """What sensors have taught that are not believed from now on: that something is cheap; and
         what came before, so that they may show from now on that they follow.
@@ -509,6 +556,7 @@ class _Fit:
             level,
             self.moves.moved,
             self.moves.differs,
+            MessageCosts(round(self.by_messages, DIGITS), round(self.usual_bytes, DIGITS)),
         )
         return UsageModel(
             learned=remembered,

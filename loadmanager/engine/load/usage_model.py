@@ -3,11 +3,11 @@
     usage = idle + offset + cost × traffic / limit
 
 `idle` and `cost` are those of all brokers together, fitted over time; a namespace's traffic has a
-cost of its own (`class_costs`). `offset` is what one broker differs by: it runs something else
-beside, its cores are slow, or its bundles are dearer than others of their namespaces. It is
-bounded, so that a sensor may only claim so much. One that contradicts the model is not believed any
-more, and neither is one that stands still while traffic changes: such a broker, as one without a
-sensor, uses what its traffic says.
+cost of its own (`class_costs`), and so have small messages (`message_costs`). `offset` is what one
+broker differs by: it runs something else beside, its cores are slow, or its bundles are dearer than
+others of their namespaces. It is bounded, so that a sensor may only claim so much. One that
+contradicts the model is not believed any more, and neither is one that stands still while traffic
+changes: such a broker, as one without a sensor, uses what its traffic says.
 
 `usage_fit` learns it from the reports of each cycle; `learned` is what it remembers.
 """
