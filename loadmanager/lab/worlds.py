@@ -33,6 +33,10 @@ from loadmanager.lab.measures import HOT, WARM_UP_MINUTES, Minute
 MINUTES, BEGINS = 180, 60
 """Minutes of a world, and the one in which its event happens."""
 IDLE = 0.05
+SMALLER, USUAL_PART = 30.0, 1.6
+"""How many times smaller small messages are, and how busy their broker is, as a multiple of what
+others are.
+"""
 SETTLED = 0.05
 """A broker is where it belongs when it is this part of the mean away from it."""
 AS_BEFORE = 1.1
@@ -195,6 +199,32 @@ def _by_messages(seed: int) -> DayOfLoad:
     return replace(day, cost=each * (base * day.cost).sum() / (base * each).sum())
 
 
+def _small_messages(seed: int) -> DayOfLoad:
+    """Every fourth bundle sends messages of a thirtieth of the size, and as many of them, so that a
+    byte costs thirty times as much CPU. They share namespaces with others, and have one broker.
+    """
+    day = _plain(seed, usage=0.5)
+    assert isinstance(day.carried, Pattern)
+    small = np.arange(len(day.bundles)) % 4 == 0
+    times = np.where(small, SMALLER, 1.0)
+    others = [name for name in day.brokers if name != about_broker(10)]
+    owners = [
+        about_broker(10) if is_small else others[at % len(others)]
+        for at, is_small in enumerate(small.tolist())
+    ]
+    base, work = day.carried.base.copy(), day.carried.base * day.cost
+    broker = USUAL_PART * work.sum() / len(day.brokers)
+    base[small] *= broker / work[small].sum()
+    base[~small] *= (work.sum() - broker) / work[~small].sum()
+    return replace(
+        day,
+        carried=replace(day.carried, base=base / times),
+        cost=day.cost * times,
+        message_bytes=day.message_bytes / times,
+        owners=tuple(owners),
+    )
+
+
 def _slow(seed: int) -> DayOfLoad:
     day = _plain(seed, usage=0.45)
     return replace(day, slow=dict.fromkeys(day.brokers[::4], 2.0))
@@ -319,6 +349,7 @@ WORLDS: Mapping[str, Trial] = {
     "idle 20 %": Trial("brokers use 20 % when idle", lambda seed: _plain(seed, idle=0.2)),
     "messages": Trial("CPU goes by messages, whose sizes differ", _by_messages),
     "sizes": Trial("brokers of half, single and double size", lambda s: _plain(s, unequal=True)),
+    "small messages": Trial("a fourth of the bundles sends small messages", _small_messages),
     "slow": Trial("every fourth machine at half its speed, unsaid", _slow),
     "late": Trial("sensors show 80 % of the minute before", lambda s: replace(_plain(s), lag=0.8)),
     "steps": Trial("sensors show steps of 10 %", lambda s: replace(_plain(s), step=0.1)),

@@ -12,7 +12,15 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab.closed_loop import ClosedLoop, run
 from loadmanager.lab.days import DayEvent, DayOfLoad, Kind
 from loadmanager.lab.measures import Minute
-from loadmanager.lab.worlds import BEGINS, MINUTES, WORLDS, any_day, figures, newcomer_of
+from loadmanager.lab.worlds import (
+    BEGINS,
+    MINUTES,
+    WORLDS,
+    about_broker,
+    any_day,
+    figures,
+    newcomer_of,
+)
 
 OURS = StrategySettings(
     shedder="BalancedShedder", placement="BalancedPlacement", distribute_evenly=False
@@ -59,6 +67,22 @@ def test_an_event_is_soon_no_longer_felt(name: str) -> None:
     settled = figures(WORLDS[name], day, minutes).settle_minutes
     assert settled is not None
     assert settled <= (30 if len(day.bundles) < 100 else 15)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 7])
+def test_small_messages_overload_nobody(seed: int) -> None:
+    """Bundles that cost thirty times as much CPU for a byte as others of their namespaces, all on
+    one broker: it takes no more than it can do, is as used as others within an hour, and stays so.
+    """
+    day, minutes = outcome("small messages", seed=seed)
+    still = run(day, STILL)
+    assert undone(minutes) <= 0.1 * undone(still) + 0.5
+    broker = day.brokers.index(about_broker(len(day.brokers)))
+    late = np.array([minute.usage for minute in minutes[60:]])
+    assert abs(late[:, broker].mean() - late.mean()) < 0.12
+    assert (late[:, broker] < late.mean(axis=1) + 0.25).all()
+    before = np.array([minute.usage for minute in still[60:]])
+    assert late.std(axis=1).mean() < before.std(axis=1).mean() / 2
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -27,6 +27,7 @@ from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding import surplus
 from loadmanager.engine.strategies.shedding.evening import (
     MOVES_MAX,
     OVERLOAD,
@@ -35,6 +36,7 @@ from loadmanager.engine.strategies.shedding.evening import (
     MoveSearch,
 )
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
+from loadmanager.engine.strategies.shedding.surplus import Relief
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 from loadmanager.kit.units import MINUTE_MS
@@ -77,6 +79,8 @@ class BalancedMemory:
     """When some of the clients were away last."""
     away_since_ms: int = 0
     """When they were away first, again and again since."""
+    relief: Mapping[str, Relief] = field(default_factory=dict)
+    """brokerId → what it came to that bundles left it while it was full, unexplained."""
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
@@ -94,21 +98,49 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         settings.of(BalancedSettings).difference / 100,
         leaving=memory.leaving,
         far=memory.far.keys(),
+        relieved=_relieved(memory, model, snapshot),
     )
+    by_sensors = cluster.by_sensors
+    full = {
+        cluster.names[row]: float(by_sensors.shown[row])
+        for row in np.flatnonzero(by_sensors.unexplained & by_sensors.full).tolist()
+    }
     far = {
         cluster.names[row]: memory.far.get(cluster.names[row], snapshot.now_ms)
         for row in np.flatnonzero(cluster.far).tolist()
     }
     unloads, best = _moves(snapshot, cluster, MoveSearch(snapshot, settings, cluster))
+    given = {cluster.names[row]: usage for row, usage in by_sensors.given.items()}
     orders = [(each.bundle, each.source, each.destination or "") for each in unloads]
     skipped = doubts if unloads else [_why_not(cluster, best), *doubts]
     return Shed(
         tuple(unloads),
         tuple(skipped),
         BalancedMemory(
-            model.learned.and_ordered(orders), cluster.leaving, far, away_ms, away_since_ms
+            model.learned.and_ordered(orders, given),
+            cluster.leaving,
+            far,
+            away_ms,
+            away_since_ms,
+            surplus.after(memory.relief, full, given, snapshot.now_ms),
         ),
     )
+
+
+def _relieved(
+    memory: BalancedMemory, model: UsageModel, snapshot: ClusterSnapshot
+) -> dict[str, bool]:
+    """Brokers that were full lately → whether bundles leave them for what the model does not
+    explain.
+    """
+    row_of = snapshot.columns.row_of
+    shown = {
+        broker: float(model.measured[row_of[broker]])
+        for broker in memory.relief
+        if broker in row_of
+    }
+    stopped = surplus.stopped(memory.relief, shown)
+    return {broker: broker not in stopped for broker in shown}
 
 
 def _away(model: UsageModel, memory: BalancedMemory, now_ms: int) -> tuple[int, int]:

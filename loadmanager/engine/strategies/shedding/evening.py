@@ -24,6 +24,7 @@ from loadmanager.engine.policies import anti_affinity
 from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.grace import stays_since_ms
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.by_sensors import BySensors
 from loadmanager.engine.strategies.shedding.reach import Reach
 from loadmanager.engine.strategies.shedding.selection import movable, plainly_movable
 
@@ -104,6 +105,20 @@ class _BundleWork:
         """What the CPU counts of it."""
         self._ends = [0, *np.cumsum(self.traffic.counts).tolist()]
 
+    def add(self, more: Array, messages: Array) -> None:
+        """The bundles of brokers carry so much more of what the CPU counts, `[broker]`: half of it
+        by their messages, and half of it each alike. `messages`: those of each row of the averages.
+        """
+        traffic = self.traffic
+        if traffic.rows is None:
+            return
+        share = messages[traffic.rows]
+        alike = np.maximum(traffic.totals(share) / np.maximum(traffic.counts, 1), 1.0)
+        share += np.repeat(alike, traffic.counts)
+        all_of_it = traffic.totals(share)
+        each = np.divide(more, all_of_it, out=np.zeros_like(more), where=all_of_it > 0)
+        self.of_cpu += share * np.repeat(each, traffic.counts)
+
     def of(self, row: int) -> tuple[Array, Array]:
         """A broker's bundles in order of name: their bytes/s, and what the CPU counts of these."""
         here = slice(self._ends[row], self._ends[row + 1])
@@ -116,7 +131,9 @@ class ModelledBrokers:
 
     `difference`: the difference between two brokers, as a part of the mean usage, that is worth
     moving a bundle of average size. `leaving`: bundle → the broker that it left, whose report may
-    still have it. `far`: brokers that are brought near the mean since earlier cycles.
+    still have it. `far`: brokers that are brought near the mean since earlier cycles. `relieved`:
+    brokers that were full lately → whether their bundles may be taken for dearer than the model has
+    them; None: no bundles are, and sensors forbid only full brokers.
     """
 
     dearness = 1.0
@@ -131,6 +148,7 @@ class ModelledBrokers:
         leaving: Mapping[str, str],
         far: Collection[str],
         emptied: str | None = None,
+        relieved: Mapping[str, bool] | None = None,
     ) -> None:
         columns = snapshot.columns
         self.reach = Reach(snapshot)
@@ -147,15 +165,9 @@ class ModelledBrokers:
                 or snapshot.under_way.broker_of(bundle) not in (None, source)
             )
         }  # the others did not leave: a guard refused the move, or it failed
-        self._work = work = _BundleWork(snapshot, model)
-        carried = np.tile(work.traffic.totals(work.traffic.bytes_s), (len(model.base), 1))
-        carried[CPU] = work.traffic.totals(work.of_cpu)
-        bundle_count = int((work.traffic.bytes_s > 0).sum())
-        for bundle, broker in snapshot.under_way.bundles.items():
-            if broker in self._row_of:
-                self._carry(carried, self._row_of[broker], bundle, 1)
-        for bundle, source in self.leaving.items():
-            self._carry(carried, self._row_of[source], bundle, -1)
+        self._work = _BundleWork(snapshot, model)
+        bundle_count = int((self._work.traffic.bytes_s > 0).sum())
+        carried = self._carried()
         usages = model.usages(carried)
         self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
         self._usages, self._per_byte = usages[self._counted], model.per_byte[self._counted]
@@ -172,6 +184,9 @@ class ModelledBrokers:
         self._knee = knee_of(self.usage, self.size)
         self._room, self._relieved = self._rooms(doubting=emptied is None)
         """What moves may bring a broker to: the usual ones, and those from a broker above FULL."""
+        downhill = relieved is not None
+        self.by_sensors = BySensors(model, self._usual_most(), downhill=downhill)
+        """What sensors say, whatever the model does."""
         self._takes_below = np.full(len(self.names), np.inf)
         """The usage from which on a broker takes no bundle that has load."""
         self._share_out(emptied)
@@ -181,13 +196,31 @@ class ModelledBrokers:
         """The usage of a bundle of average size at a broker of average size."""
         self.price = 2 * difference * max(self.mean, USED_LEAST) * self.bundle
         """What the move of such a bundle must gain."""
-        pause = (PAUSE_S if snapshot.pause_s is None else snapshot.pause_s) / PAUSE_S
-        self._of_clients = OF_CLIENTS * min(max(pause, PAUSE_LEAST), PAUSE_MOST)
+        self._of_clients = _part_of_clients(snapshot.pause_s)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
         self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
+        if relieved is not None:
+            self._take_for_dearer(relieved)
+
+    def _take_for_dearer(self, relieved: Mapping[str, bool]) -> None:
+        """What full brokers use more than the model explains is taken for the cost of their
+        bundles, until they are as used as others.
+        """
+        by_sensors, per_byte = self.by_sensors, self._model.per_byte[CPU]
+        which = by_sensors.unexplained & by_sensors.full
+        for broker, leave in relieved.items():
+            row = self._row_of[broker]
+            which[row] = leave and by_sensors.unexplained[row]
+        if not which.any():
+            return
+        more, of_bundles = by_sensors.take_for_dearer(which, self.usage)
+        work = np.divide(of_bundles, per_byte, out=np.zeros_like(more), where=per_byte > 0)
+        self._work.add(work, self._snapshot.averages.in_rows().messages_s)
+        self._usages[self._counted == CPU] += more
+        self.usage = self._most(self._usages)
 
     def _closed_by(self, snapshot: ClusterSnapshot) -> NDArray[np.bool_]:
         wishes, closed = snapshot.wishes, np.zeros(len(self.names), np.bool_)
@@ -202,13 +235,17 @@ class ModelledBrokers:
             means[rows] = (self.usage[rows] * self.size[rows]).sum() / self.size[rows].sum()
         return means
 
+    def _usual_most(self) -> Array:
+        """What moves may bring each broker to, if none of them is above FULL."""
+        most: Array = np.maximum(OVERLOAD, np.minimum(self.means + OVERLOAD_ABOVE, FULL))
+        return most
+
     def _rooms(self, *, doubting: bool) -> Array:
         """What moves may bring each broker to, and those that relieve a broker: `[2, broker]`;
         `doubting`: also if its sensor claims too little.
         """
         model = self._model
-        usual = np.maximum(OVERLOAD, np.minimum(self.means + OVERLOAD_ABOVE, FULL))
-        full = np.array([usual, np.full(len(self.names), FULL)])
+        full = np.array([self._usual_most(), np.full(len(self.names), FULL)])
         if doubting:
             full -= model.unproven
         return np.where(model.trusted, full, np.minimum(self.means, full))
@@ -233,6 +270,18 @@ class ModelledBrokers:
         was[[self._row_of[name] for name in before if name in self._row_of]] = True
         far: NDArray[np.bool_] = (off > begins) | (was & (off > NEAR * means))
         return far
+
+    def _carried(self) -> Array:
+        """What the brokers carry, with what is on its way to them: `[resource, broker]`."""
+        work, row_of = self._work, self._row_of
+        carried = np.tile(work.traffic.totals(work.traffic.bytes_s), (len(self._model.base), 1))
+        carried[CPU] = work.traffic.totals(work.of_cpu)
+        for bundle, broker in self._snapshot.under_way.bundles.items():
+            if broker in row_of:
+                self._carry(carried, row_of[broker], bundle, 1)
+        for bundle, source in self.leaving.items():
+            self._carry(carried, row_of[source], bundle, -1)
+        return carried
 
     def _carry(self, carried: Array, row: int, bundle: str, times: int) -> None:
         """Add a bundle to what a broker carries."""
@@ -285,10 +334,9 @@ class ModelledBrokers:
         fall = objective(before, self._knee) - objective(after, self._knee)
         burden: Array = self.size[takers] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
-        room = self._room[takers]
-        if self.usage[self.usage.argmax()] > FULL:
-            room = np.where(self.usage[sources] > FULL, self._relieved[takers], room)
-        refused |= after > room
+        relieved = self.usage[sources] > FULL
+        refused |= after > np.where(relieved, self._relieved[takers], self._room[takers])
+        refused |= self.by_sensors.refused(sources, takers, relieved)
         if self._emptied is not None:
             refused |= (before >= self._takes_below[takers]) & work.any(axis=0)
         return burden, refused
@@ -308,6 +356,7 @@ class ModelledBrokers:
         for row in (source, destination):
             self.usage[row] = self._most(self._usages[:, row, None])[0]
         self.intake[destination] += more.max(initial=0)
+        self.by_sensors.gave(source, float((self._per_byte[:, source] * work).max(initial=0)))
 
     def cheaper(self, sources: Rows | list[int], takers: Rows | list[int]) -> Array:
         """What the prices of moves between these brokers are multiplied with: `[bundle]`."""
@@ -679,6 +728,12 @@ def _movable(
     clients, topics = clients_and_topics(snapshot.reports[broker].last_stats, names)
     prices = cluster.prices(broker, work, clients, topics)
     return Movable(names, work, prices, cluster.reach.kinds_of(names), np.zeros(0))
+
+
+def _part_of_clients(pause_s: float | None) -> float:
+    """The part that a bundle's clients have in the price of its move."""
+    pause = 1.0 if pause_s is None else pause_s / PAUSE_S
+    return OF_CLIENTS * min(max(pause, PAUSE_LEAST), PAUSE_MOST)
 
 
 def _multiples(counts: Array) -> Array:
