@@ -241,7 +241,7 @@ class _Broker:
         peers = HttpPeers(
             calls, release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000
         )
-        clock, busy = SystemClock(), LoopBusy()
+        clock, busy, disks = SystemClock(), LoopBusy(), self._build_disks()
         history, archive = self._build_history(me, clock)
         outside = Outside(
             me=me,
@@ -249,7 +249,7 @@ class _Broker:
             clock=clock,
             peers=peers,
             sampler=lambda own: SystemSampler(
-                self._settings.leaf(SamplerSettings), own, cgroup=Cgroup.find()
+                self._settings.leaf(SamplerSettings), own, cgroup=Cgroup.find(), disks=disks.fills
             ),
             version=__version__,
             stop=self._stop.by_admin,
@@ -267,7 +267,8 @@ class _Broker:
                 self._run_watchdogs(store, scope)
                 self._run_storage(outside.storage, scope)
                 parts = Parts(settings, outside, scope)
-                disks = self._watch_disks(parts, scope)
+                look = every(lambda: LOOK_S, disks.measure, "disks", parts.steps)
+                scope.spawn(look, "disks")
                 contexts = self._watch_certificates(tls, parts, scope)
                 measured = (history, outside.storage, disks, contexts, self._build_otlp(me, clock))
                 admin = self._build_admin(parts, calls, measured, scope)
@@ -398,15 +399,14 @@ class _Broker:
         )
         return sending(self._settings.leaf(OtlpSettings), process, clock)
 
-    def _watch_disks(self, parts: Parts, scope: Scope) -> Disks:
+    def _build_disks(self) -> Disks:
         history, stored = self._settings.leaf(HistorySettings), self._settings.leaf(StorageSettings)
         folders = {
             "history": history.directory if history.enabled else "",
             "topics": stored.directory,
+            "store": self._settings.leaf(SamplerSettings).store_directory,
         }
-        disks = Disks({name: Path(folder) for name, folder in folders.items() if folder})
-        scope.spawn(every(lambda: LOOK_S, disks.measure, "disks", parts.steps), "disks")
-        return disks
+        return Disks({name: Path(folder) for name, folder in folders.items() if folder})
 
     def _watch_certificates(self, tls: TlsContexts, parts: Parts, scope: Scope) -> Contexts:
         contexts = Contexts(tls.pulsar, tls.web, tls.client)

@@ -198,6 +198,7 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
         **DEFAULTS,
         "loadManagerHistoryDirectory": str(options.data_dir / "history"),
         "loadManagerStorageDirectory": str(options.data_dir / "topics"),
+        "loadManagerMetadataStoreDirectory": str(options.data_dir),
         **{name: text for name, text in given.items() if text.strip()},
         **options.overrides,
         "metadataStoreUrl": f"zk:{HOST}:{options.zookeeper_port}",

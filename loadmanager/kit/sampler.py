@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -22,7 +22,7 @@ class SensorFault:
 class Reading:
     """Usage and limit of one resource, in Pulsar's units.
 
-    CPU: percent of one core; memory: MiB; bandwidth: kbit/s.
+    CPU: percent of one core; memory and disks: MiB; bandwidth: kbit/s.
     """
 
     usage: float
@@ -38,6 +38,8 @@ class SystemUsage:
     bandwidth_in: Reading
     bandwidth_out: Reading
     faults: tuple[SensorFault, ...] = ()
+    disks: Mapping[str, Reading] = field(default_factory=dict)
+    """What is stored there, such as `history, topics` → how full that disk is, as `df` says it."""
 
 
 @dataclass(frozen=True, slots=True)

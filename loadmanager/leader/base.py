@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import ResourceUsage, disks_of
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.policies.eligibility import versions_of
 from loadmanager.engine.strategies.cycle import Rng
@@ -56,6 +57,12 @@ class LedCluster:
     """Its name in the daemon beside a Pulsar that leads it; None: one of its brokers does."""
     replay: LastReplay = field(default_factory=LastReplay, init=False)
     """How far off replays of its days are."""
+
+    def disks(self, broker: str) -> dict[str, ResourceUsage]:
+        """What is stored there → how full that disk of a broker is, as it told last."""
+        if self.view.knows_owners:
+            return disks_of(self.view.clients.get(broker))
+        return disks_of(self.brokers.reports.get(broker))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

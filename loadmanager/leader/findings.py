@@ -64,6 +64,7 @@ class TermFindings:
             holding=held_limits(holding),
             connections=limited_connections(holding, now_ms),
             backlogs={} if backlogs is None else backlogs.brokers,
+            disks={name: self.load_manager.cluster.disks(name) for name in self.brokers.registered},
             unserved=self.members.unserved(),
             lost=self.members.lost(),
             usages=self._usages(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -26,6 +26,7 @@ from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.model import Shape
 from loadmanager.kit.tasks import sleep
+from loadmanager.kit.units import MIB
 from loadmanager.leader import story
 from loadmanager.leader.documents.cluster import (
     BrokerShown,
@@ -33,6 +34,7 @@ from loadmanager.leader.documents.cluster import (
     BundleShown,
     BundlesShown,
     ClusterShown,
+    DiskShown,
     HeadroomShown,
     LeaderShown,
     MovesCount,
@@ -156,6 +158,7 @@ class TermOverview:
             cordon=drain,
             version=None if report is None else report.broker_version_string,
             started_at=int(report.start_timestamp) if report and report.start_timestamp else None,
+            disks=_disks(self.moves.cluster.disks(name)),
             **_fields(ReportShown, None if load is None else self._load(load)),
         )
 
@@ -419,6 +422,17 @@ def _traffic(load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats) -> T
 
 def _average(data: TimeAverageMessageData) -> AverageShown:
     return AverageShown(rate=data.rate, throughput=data.throughput, samples=int(data.num_samples))
+
+
+def _disks(disks: Mapping[str, ResourceUsage]) -> list[DiskShown]:
+    return [
+        DiskShown(
+            stored=stored,
+            used_bytes=round(used.usage) * MIB,
+            size_bytes=round(used.limit) * MIB,
+        )
+        for stored, used in sorted(disks.items(), key=lambda it: (-it[1].percent, it[0]))
+    ]
 
 
 def _resource(used: ResourceUsage) -> Resource:

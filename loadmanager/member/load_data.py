@@ -10,8 +10,8 @@ report. Here the averages start again, and the next tick publishes; placements u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,10 +19,12 @@ from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
     PublishedClients,
+    ResourceUsage,
     TopBundlesLoadData,
     decode_broker_load_data,
     decode_published_clients,
     decode_top_bundles,
+    disks_of,
 )
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState
@@ -41,7 +43,7 @@ from loadmanager.kit.metadata.store import (
 from loadmanager.leader.brokers import DEPARTED_MAX, RATE_MAX, check_bundles
 from loadmanager.leader.returning import clients_of_bundles
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.reporter import Reporter, percent_change
+from loadmanager.member.reporter import Reporter, fuller_or_emptier, percent_change
 
 TOP_BUNDLES_MAX = 1_000
 """At most so many bundles are published, whatever is configured: a node holds 1 MB."""
@@ -62,6 +64,7 @@ class LoadPublisher:
     _published_s: float = -math.inf
     _clients: int = 0
     """Those that were published last."""
+    _disks: Mapping[str, ResourceUsage] = field(default_factory=dict)
     _top: bytes = b""
     _published_in: tuple[int, int] = (0, 0)
     """Session and epoch."""
@@ -89,14 +92,17 @@ class LoadPublisher:
         more = abs(count - self._clients) >= CLIENTS_LEAST and self._is_much(
             percent_change(self._clients, count)
         )
-        if new or more or self._due(data):
+        disks = disks_of(report)
+        if new or more or fuller_or_emptier(self._disks, disks) or self._due(data):
             data.reported_at = self.base.clock.now_ms()
             path = f"{paths.LOAD_DATA}/{self.base.broker_id}"
             published = msgspec.to_builtins(data) | {"bundleClients": clients}
+            if disks:
+                published["disks"] = disks
             if not await self._write(path, msgspec.json.encode(published)):
                 return
             self._last, self._published_s = data, self.base.clock.monotonic_s()
-            self._clients = count
+            self._clients, self._disks = count, disks
         top = msgspec.json.encode(self._busiest())
         if new or top != self._top:
             if not await self._write(f"{paths.TOP_BUNDLES}/{self.base.broker_id}", top):

@@ -6,6 +6,7 @@ With many bundles the report is shortened, so that it fits into a node.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,6 +17,7 @@ from loadmanager.engine.load.reports import (
     LocalBrokerData,
     NamespaceBundleStats,
     ResourceUsage,
+    disks_of,
 )
 from loadmanager.engine.load.usage import exponential_average, max_weighted_usage
 from loadmanager.kit.addresses import listeners_document
@@ -38,6 +40,8 @@ from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
 
 REGISTER_POLL_S = 0.2
+DISK_POINTS = 1.0
+"""A report is due when a disk is fuller or emptier by this much of it, in percent."""
 REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
 NOTHING_USED = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
 
@@ -55,6 +59,7 @@ class _Published:
     bundles: int
     clients: int
     usage: float
+    disks: Mapping[str, ResourceUsage]
     epoch: int
 
 
@@ -214,6 +219,8 @@ class Reporter:
             return True
         if self.base.clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
             return True
+        if fuller_or_emptier(before.disks, disks_of(report)):
+            return True
         change = max(
             percent_change(before.rate, report.rate),
             percent_change(before.throughput, report.throughput),
@@ -252,6 +259,7 @@ class Reporter:
             advertised_listeners=listeners_document(self.base.me.listeners),
             load_manager_class_name=manager.value,
             start_timestamp=self._started_ms,
+            disks={name: _usage(it) for name, it in self._usage.disks.items()} or msgspec.UNSET,
         )
         for bundle_stats in report.last_stats.values():
             report.msg_rate_in += bundle_stats.msg_rate_in
@@ -304,6 +312,7 @@ class Reporter:
             int(report.num_bundles),
             int(report.num_producers + report.num_consumers),
             usage,
+            disks_of(report),
             self.cluster.leading.epoch,
         )
 
@@ -345,6 +354,15 @@ def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:
 
 def _usage(reading: Reading) -> ResourceUsage:
     return ResourceUsage(usage=reading.usage, limit=reading.limit)
+
+
+def fuller_or_emptier(
+    before: Mapping[str, ResourceUsage], after: Mapping[str, ResourceUsage]
+) -> bool:
+    """Whether a disk came or went, or is at another percent than it was told at."""
+    if before.keys() != after.keys():
+        return True
+    return any(abs(before[it].percent - after[it].percent) >= DISK_POINTS for it in after)
 
 
 def percent_change(before: float, after: float) -> float:

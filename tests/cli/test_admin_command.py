@@ -34,8 +34,10 @@ from loadmanager.engine.plans.order import Afterwards
 from loadmanager.engine.plans.planner import REACHED
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
+from loadmanager.kit.sampler import Reading
 from loadmanager.leader.documents.findings import BusyTopic
 from loadmanager.leader.documents.moves import CordonShown
+from loadmanager.leader.findings import TermFindings
 from loadmanager.leader.goals import TermGoals
 
 FIRST = "acme/orders/0x00000000_0x40000000"
@@ -72,8 +74,8 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         shell = Shell(served, capsys)
         status, out, _ = await shell.run("brokers", "list", at=1)
         header, *rows = out.splitlines()
-        names = ["BROKER", "ROLE", "LOAD", "%", "BUNDLES", "MSG/S", "UPTIME", "VERSION", "REPORT"]
-        assert (status, header.split()) == (0, names)
+        names = ["BROKER", "ROLE", "LOAD", "%", "DISK", "%", "BUNDLES", "MSG/S", "UPTIME"]
+        assert (status, header.split()) == (0, [*names, "VERSION", "REPORT"])
         assert sorted(row.split()[0] for row in rows) == sorted(
             await shell.json("brokers", "health")
         )
@@ -93,6 +95,42 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("brokers", "health")
         assert (status, "the metadata store does not answer" in out) == (1, True)
         assert f"{served.broker_id(1)} answered 503" in out
+
+
+@pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
+async def test_how_full_disks_are(manager: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The list and the status name the fullest; the leader finds it within a minute."""
+    async with serving(2, values={"loadManagerClassName": manager}) as served:
+        shell = Shell(served, capsys)
+        served.brokers[1].sampler.disks = {
+            "topics": Reading(930 * 1024, 1000 * 1024),
+            "history, store": Reading(1024, 2 * 1024),
+        }
+        name = served.broker_id(1)
+
+        async def disks() -> list[dict[str, Any]]:
+            listed = {it["broker"]: it for it in await shell.json("brokers", "list")}
+            return list(listed[name].get("disks", []))
+
+        fullest, other = await eventually(disks, bool, within_s=20)
+        assert (fullest["stored"], fullest["usedBytes"]) == ("topics", 930 << 30)
+        assert (other["stored"], other["sizeBytes"]) == ("history, store", 2 << 30)
+        _, out, _ = await shell.run("brokers", "list")
+        header, *rows = out.splitlines()
+        row = next(line for line in rows if line.startswith(name))
+        end = header.index("DISK %") + len("DISK %")
+        assert row[:end].split()[-1] == "93.0"
+        status = (await shell.run("status"))[1]
+        assert (
+            f"the fullest disk is that of {name} with its topics: 93% full, 70.0 GiB free" in status
+        )
+        leading = served.brokers[0].use.leading
+        assert isinstance(leading.findings, TermFindings)
+        await leading.findings.step()
+        told = (await shell.json("findings"))["findings"]
+        (finding,) = [it for it in told if it["kind"] == "disk"]
+        assert finding["title"] == f"The disk of {name} with its topics is 93% full"
+        assert finding["title"] in (await shell.run("status"))[1]
 
 
 async def test_a_leader_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:

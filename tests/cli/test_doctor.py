@@ -28,11 +28,12 @@ from loadmanager.cli.doctor import asking, cluster, configuration, here, host, z
 from loadmanager.cli.doctor.asking import BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, Severity
 from loadmanager.cli.doctor.host import GIB, Host
+from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.engine.strategies.never_sheds import NeverSheds
 from loadmanager.kit.security.settings import PROVIDER
 from loadmanager.kit.zookeeper import ensemble
 from loadmanager.kit.zookeeper.ensemble import ServerShown
-from loadmanager.leader.documents.cluster import ClusterShown
+from loadmanager.leader.documents.cluster import ClusterShown, DiskShown
 from loadmanager.leader.documents.moves import PauseShown
 
 HOST = Host(
@@ -366,6 +367,31 @@ def test_what_goes_on_without_zookeeper() -> None:
 def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Severity]) -> None:
     """Reports, versions, cordons, bundles."""
     assert _said(cluster.check(_cluster(_seen(**seen)))) == expected
+
+
+def test_how_full_the_disks_are() -> None:
+    """The fullest one, and what the leader finds: only that knows how fast they fill."""
+    disk = DiskShown(stored="history, topics", used_bytes=60 * GIB, size_bytes=100 * GIB)
+    leaders_view = _seen(last={"disks": [disk]})
+    said = [it for it in cluster.check(_cluster(leaders_view)) if it.subject == "disks"]
+    assert [(it.level, it.text) for it in said] == [
+        (
+            Severity.FINE,
+            "the fullest disk is that of b3:8080 with its history, topics: 60% full, 40.0 GiB free",
+        )
+    ]
+    fills = FindingShown(
+        kind="disk",
+        about="b3:8080 history",
+        since=1,
+        title="The disk of b3:8080 with its history is 60% full, and full in 9 h",
+        text="40.0 of 100.0 GiB are free.",
+        advice="Free some of it.",
+    )
+    soon = replace(_cluster(leaders_view), disks=[fills])
+    (told,) = [it for it in cluster.check(soon) if it.subject == "disks"]
+    assert (told.level, told.advice) == (WARNING, "Free some of it.")
+    assert told.text.endswith("full in 9 h. 40.0 of 100.0 GiB are free.")
 
 
 @pytest.mark.parametrize(

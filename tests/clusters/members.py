@@ -57,11 +57,16 @@ class FixedSampler:
     def __init__(self, cpu_percent: float) -> None:
         self.cpu_percent = cpu_percent
         self.samples = 0
+        self.disks: dict[str, Reading] = {}
 
     def sample(self) -> SystemUsage:
         self.samples += 1
         return SystemUsage(
-            Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100)
+            Reading(self.cpu_percent, 100),
+            Reading(0, 100),
+            Reading(0, 100),
+            Reading(0, 100),
+            disks=dict(self.disks),
         )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import msgspec
+import pytest
 import structlog
 from clusters.members import Broker, a_fleet
 
@@ -13,6 +15,7 @@ from loadmanager.engine.load.reports import (
     LocalBrokerData,
     NamespaceBundleStats,
     decode_local_broker_data,
+    disks_of,
 )
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.sampler import Reading, SensorFault, SystemUsage
@@ -63,6 +66,32 @@ def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopTime | None = N
         sampler=sampler,
         version="1",
     )
+
+
+async def test_disks_are_reported() -> None:
+    """As a field beside Pulsar's, and by every percent of change; a broker that has none to tell
+    leaves it out.
+    """
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        sampler = FixedSampler()
+        reporter = a_reporter(broker, sampler)
+        reporter.base = broker.with_settings(BrokerSettings())
+
+        async def published(used: float) -> dict[str, Any]:
+            sampler.usage = replace(sampler.usage, disks={"topics": Reading(used, 1000)})
+            await reporter.sample()
+            await reporter.tick()
+            return dict(msgspec.json.decode(reporter.published))
+
+        await reporter.sample()
+        await reporter.register()
+        assert "disks" not in msgspec.json.decode(reporter.published)
+        assert (await published(500))["disks"] == {"topics": {"usage": 500, "limit": 1000}}
+        assert (await published(509))["disks"]["topics"]["usage"] == 500, "half a percent"
+        assert (await published(511))["disks"]["topics"]["usage"] == 511
+        told = decode_local_broker_data(reporter.published)
+        assert disks_of(told)["topics"].percent == pytest.approx(51.1)
 
 
 async def test_published_by_change_and_by_age() -> None:

@@ -745,6 +745,7 @@ function brokerRows(loads: ArchivedLoads): Broker[] {
       modelled: null,
       modelError: null,
       sensor: null,
+      disks: [],
       resources: {
         cpu: resource("cpu"),
         memory: resource("memory"),

@@ -143,6 +143,7 @@ function goneRow(absence: Absent): Broker {
     modelled: null,
     modelError: null,
     sensor: null,
+    disks: [],
     resources: null,
     bundles: null,
     topics: null,

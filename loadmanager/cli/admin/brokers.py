@@ -54,8 +54,9 @@ _broker = click.argument("broker", required=False)
 @group.command("list")
 @at_option
 def brokers_list(admin: AdminClient, at: int | None) -> Output:
-    """List the brokers with load, bundles, uptime, version and age of the report: which one leads,
-    which ones are cordoned or drained, and how far; and those that left in the last days.
+    """List the brokers with load, how full the fullest of their disks is, bundles, uptime, version
+    and age of the report: which one leads, which ones are cordoned or drained, and how far; and
+    those that left in the last days.
 
     With --at, the loads that the brokers recorded then, and which one led.
     """
@@ -66,9 +67,10 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     except AnsweredError as error:
         return _without_leader(admin, error)
     rows = [_broker_row(broker, cluster.at) for broker in cluster.brokers]
-    headers = ("broker", "role", "load %", "bundles", "msg/s", "uptime", "version", "report", "")
+    loads = ("load %", "disk %", "bundles", "msg/s")
+    headers = ("broker", "role", *loads, "uptime", "version", "report", "")
     gone = [
-        (absence.broker, "gone", *[None] * 6, absence_text(absence, cluster.at))
+        (absence.broker, "gone", *[None] * 7, absence_text(absence, cluster.at))
         for absence in cluster.absent
         if absence.gone
     ]
@@ -99,6 +101,7 @@ def _broker_row(broker: BrokerShown, now_ms: int) -> tuple[Cell, ...]:
         broker.broker,
         role,
         None if broker.usage is None else 100 * broker.usage,
+        max((disk.percent for disk in broker.disks), default=None),
         broker.bundles,
         broker.rate,
         None if broker.started_at is None else span(now_ms - broker.started_at),

@@ -22,6 +22,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of
 from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
@@ -167,6 +168,8 @@ def _status(
     size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
     yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    if disks := fullest_text(live):
+        yield disks
     ages = [broker.report_age_ms for broker in live if broker.report_age_ms is not None]
     reported = f": loads as reported up to {span(max(ages))} before" if ages else ""
     yield f"as of {clock(cluster.at)}{reported}"

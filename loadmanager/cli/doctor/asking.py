@@ -15,9 +15,11 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespac
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.downtimes import Downtime, Unproven, downtimes, unproven
 from loadmanager.cli.admin.shapes import Document
+from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, LeaderBroker
+from loadmanager.leader.documents.findings import FindingsShown
 
 BROKERS_MAX = 1_000
 BUNDLES_PER_BROKER_MIN = 4
@@ -88,6 +90,8 @@ class ClusterFacts:
     """When the whole cluster was down, in the last day."""
     unproven: Sequence[Unproven] = ()
     """When brokers could not prove their sessions in the last day, the oldest first."""
+    disks: Sequence[FindingShown] = ()
+    """Those that the leader finds nearly full, or full soon."""
     few_bundles: int | None = None
     """The bundles of all namespaces with load, if few have load; None otherwise."""
 
@@ -114,8 +118,17 @@ def read(admin: AdminClient) -> ClusterFacts:
         why_no_view=why,
         downtimes=downtimes(admin, now_ms() - DAY_MS),
         unproven=unproven(admin, now_ms() - DAY_MS),
+        disks=_disks(admin),
         few_bundles=bundles,
     )
+
+
+def _disks(admin: AdminClient) -> list[FindingShown]:
+    try:
+        shown = admin.get(f"{OWN}/findings", FindingsShown)
+    except LoadManagerError:  # without a leader
+        return []
+    return [finding for finding in shown.findings if finding.kind == "disk"]
 
 
 def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import Unproven
 from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock, span
@@ -182,6 +183,10 @@ def _check_leaders_view(
     yield from _absences(leaders_view)
     for each in brokers:
         yield from _report(each, answering)
+    if not cluster.disks and (fullest := fullest_text(brokers)):
+        yield fine(PART, "disks", fullest)
+    for finding in cluster.disks:
+        yield warning(PART, "disks", f"{finding.title}. {finding.text}", finding.advice)
     if leaders_view.paused:
         advice = "loadmanager admin moves resume lets them go on"
         yield warning(PART, "moves", paused_text(leaders_view.paused), advice)

@@ -93,10 +93,11 @@ def _disks(
             continue
         folder = Path(text)
         try:
-            disks[name] = (folder, *space(folder))
+            room = space(folder)
         except OSError:
             unwritable[name] = folder
             continue
+        disks[name] = (folder, room.free, room.size)
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not os.access(there, os.W_OK):
             unwritable[name] = folder

@@ -13,6 +13,7 @@ Kind = Literal[
     "lost",
     "backlog",
     "clock",
+    "disk",
     "flapping",
     "hot topic",
     "leader",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from loadmanager.engine.findings import leaders, words
 from loadmanager.engine.findings.backlogs import Backlog, BacklogFindings
 from loadmanager.engine.findings.clocks import ClockFindings
+from loadmanager.engine.findings.disks import DiskFindings
 from loadmanager.engine.findings.finding import KINDS, FindingShown
 from loadmanager.engine.findings.flapping import FlappingFindings
 from loadmanager.engine.findings.held_connections import LimitedConnection, held_connections
@@ -18,6 +19,7 @@ from loadmanager.engine.findings.sensors import Load, SensorFindings
 from loadmanager.engine.findings.throttling import HeldLimit, ThrottlingFindings
 from loadmanager.engine.findings.uneven import Stay, UnevenFindings
 from loadmanager.engine.findings.unserved import UnservedBundles, unserved
+from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
@@ -45,6 +47,8 @@ class Look:
     """Broker → those that its limits hold."""
     backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
     """Broker → its greatest ones."""
+    disks: Mapping[str, Mapping[str, ResourceUsage]] = field(default_factory=dict)
+    """Broker → what is stored there → how full that disk is."""
     unserved: Sequence[UnservedBundles] = ()
     lost: Sequence[LostBroker] = ()
     usages: Mapping[str, float] = field(default_factory=dict)
@@ -62,6 +66,7 @@ class Watch:
     _sensors: SensorFindings = field(default_factory=SensorFindings)
     _throttling: ThrottlingFindings = field(default_factory=ThrottlingFindings)
     _clocks: ClockFindings = field(default_factory=ClockFindings)
+    _disks: DiskFindings = field(default_factory=DiskFindings)
     _hot_topics: TopicFindings = field(default_factory=TopicFindings)
     _backlogs: BacklogFindings = field(default_factory=BacklogFindings)
     _uneven: UnevenFindings = field(default_factory=UnevenFindings)
@@ -81,6 +86,7 @@ class Watch:
             ),
             *leaders.often(look.leaders, now_ms),
             *self._clocks.step(look.delays, now_ms),
+            *self._disks.step(look.disks, now_ms),
             *self._hot_topics.step(look.loads, look.published, look.splits, now_ms),
             *unserved(look.unserved, now_ms),
             *lost(look.lost),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.units import DAY_MS, HOUR_MS, MINUTE_MS
+
 STUCK = "one value"
 IMPOSSIBLE = "more used than there is"
 WRONG_SENSOR = "Decisions that go by this sensor are wrong."
@@ -36,6 +39,18 @@ LOOK_UP = (
 )
 OWN_CONNECTION = (
     "If that load is legitimate, raise the limit. Have its producers use connections of their own."
+)
+MIB_PER_GIB = 1024
+WHEN_FULL = {
+    "topics": "producers are refused",
+    "history": "records of the history are dropped",
+    "store": "the metadata store stops, so that nothing is placed, moved or set",
+}
+"""What is stored → what happens when its disk is full."""
+MAKE_ROOM = (
+    "Free some of it, or make it larger. Topics: consume or delete what nobody needs "
+    "(`loadmanager admin topics backlogs`). History and archive: loadManagerHistoryMaxBytes and "
+    "loadManagerArchiveMaxBytes say how much they take."
 )
 CATCH_UP = (
     "Consumers must take more than comes in: add some, or see what holds them. Delete a "
@@ -117,6 +132,28 @@ def unserved(count: int, broker: str, how: str) -> str:
     """A title: bundles of a broker that left, which have no owner since."""
     what = "1 bundle has" if count == 1 else f"{count:,} bundles have"
     return f"{what} no owner since {broker} {'was lost' if how == 'lost' else 'stopped'}"
+
+
+def disk(broker: str, name: str, percent: float, left_ms: float | None) -> str:
+    """A title; `left_ms`: when it is full at the present rate, if it fills."""
+    title = f"The disk of {broker} with its {name} is {percent:.0f}% full"
+    if left_ms is None or left_ms > 2 * DAY_MS:
+        return title
+    hours = left_ms >= 2 * HOUR_MS
+    when = f"{left_ms / HOUR_MS:.0f} h" if hours else f"{left_ms / MINUTE_MS:.0f} min"
+    return f"{title}, and full in {when} at the rate of the last hour"
+
+
+def room(usage: ResourceUsage) -> str:
+    """How much may still be written."""
+    free, size = usage.limit - usage.usage, usage.limit
+    return f"{free / MIB_PER_GIB:.1f} of {size / MIB_PER_GIB:.1f} GiB are free."
+
+
+def once_full(name: str) -> str:
+    """What happens then."""
+    what = [text for stored, text in WHEN_FULL.items() if stored in name.split(", ")]
+    return f"Once it is full, {' and '.join(what) or 'what writes there fails'}."
 
 
 def carried(what: str, share: float, verb: str = "carried") -> str:

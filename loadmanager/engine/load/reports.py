@@ -115,6 +115,8 @@ class LocalBrokerData(Json):
     broker_id: str | None = None
     load_manager_class_name: str | None = None
     start_timestamp: Count = 0
+    disks: dict[str, ResourceUsage] | msgspec.UnsetType = msgspec.UNSET
+    """See `PublishedClients`; Pulsar's brokers do not say it."""
 
     def __post_init__(self) -> None:
         """Pulsar reads a set of bundles: one that is named twice counts once."""
@@ -245,13 +247,25 @@ class BrokerLoadData(Json):
 
 
 class PublishedClients(Json):
-    """What a broker's load data says beside Pulsar's: the clients of those of its bundles that have
-    most of them. Every broker knows it of the others, so that any of them can lead and tell how
-    many clients wait when one is lost.
+    """What a broker's load data says beside Pulsar's: its disks, and the clients of those of its
+    bundles that have most of them. Every broker knows it of the others, so that any of them can
+    lead and tell how many clients wait when one is lost.
     """
 
     updated_at: Count = 0
     bundle_clients: dict[str, Count] = msgspec.field(default_factory=dict)
+    disks: dict[str, ResourceUsage] | msgspec.UnsetType = msgspec.UNSET
+    """What is stored there, such as `history, topics` → how full that disk of it is, in MiB."""
+
+
+DISKS_MAX = 10
+
+
+def disks_of(report: LocalBrokerData | PublishedClients | None) -> dict[str, ResourceUsage]:
+    """The disks of a broker that tells them; of a stranger's, so many as ours have at most."""
+    if report is None or isinstance(report.disks, msgspec.UnsetType):
+        return {}
+    return {name: report.disks[name] for name in sorted(report.disks)[:DISKS_MAX]}
 
 
 class TopBundle(Json):

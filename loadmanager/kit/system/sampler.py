@@ -7,7 +7,7 @@ be true gets the limit 0, so that every strategy ignores it, and a `SensorFault`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,8 @@ class _Counters:
 class SystemSampler:
     """Implements `kit.sampler.Sampler`.
 
-    `net` is the folder where the system lists its NICs; `cgroup` is this process's group.
+    `net` is the folder where the system lists its NICs; `cgroup` is this process's group; `disks`
+    says how full they were when they were last looked at.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class SystemSampler:
         net: Path = NET,
         cgroup: Cgroup | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        disks: Callable[[], Mapping[str, Reading]] = dict,
     ) -> None:
         self._settings = settings
         self._own = own
         self._net = net
         self._cgroup = cgroup
         self._clock_s = clock_s
+        self._disks = disks
         self._process = psutil.Process()
         self._scope = self._resolve(settings.scope)
         self._before = self._read()
@@ -127,6 +130,7 @@ class SystemSampler:
                 faults,
             ),
             faults=tuple(faults),
+            disks=self._disks(),
         )
         return self._last
 

@@ -35,3 +35,9 @@ class SamplerSettings:
         "Scope of the measured usage; auto: the cgroup's if it has a CPU quota, else the host's",
         choices=("auto", "host", "cgroup", "process"),
     )
+    store_directory: str = conf(
+        "loadManagerMetadataStoreDirectory",
+        "",
+        "Folder of a metadata store on this machine: the broker tells how full its disk is, as it "
+        "does of its own; empty: there is none",
+    )

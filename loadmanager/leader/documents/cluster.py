@@ -60,6 +60,21 @@ class TrafficShown(Shape):
     msg_throughput_out: float | None
 
 
+class DiskShown(Shape):
+    """A disk of a broker. What is kept for the superuser is neither free nor used."""
+
+    stored: str
+    """What is stored there: `history`, `topics`, `store` (the metadata store), or several."""
+    used_bytes: int
+    size_bytes: int
+    """What may be used."""
+
+    @property
+    def percent(self) -> float:
+        """How full it is."""
+        return 100 * self.used_bytes / self.size_bytes if self.size_bytes > 0 else 0.0
+
+
 class ReportShown(TrafficShown):
     """The last report of a broker."""
 
@@ -99,6 +114,8 @@ class BrokerShown(ReportShown):
     """The mean error of `modelled`."""
     sensor: Reason | None = None
     """Why its sensor does not count, if it does not."""
+    disks: list[DiskShown] = msgspec.field(default_factory=list)
+    """Those that it writes to, the fullest first; none of a broker that does not tell."""
 
 
 class MovesCount(Shape):

@@ -658,3 +658,59 @@ def test_names_that_would_drive_a_terminal_have_no_command() -> None:
     moves = [_move(*each, bundle="a/b\x03/0x0_0x1") for each in ways]
     (finding,) = _moved(*moves)
     assert finding.command is None
+
+
+# DiskFindings
+
+DISK = "b1 history, topics"
+GIB_IN_MIB = 1024.0
+
+
+def _disk(used_gib: float) -> Any:
+    return {"b1": {"history, topics": ResourceUsage(used_gib * GIB_IN_MIB, 100 * GIB_IN_MIB)}}
+
+
+def test_a_disk_that_is_nearly_full() -> None:
+    """Above 90 %, until it is below 88 %."""
+    day = Day()
+    fills = (90, 91, 89, 87)
+    assert [_kinds(day.look(disks=_disk(fill))) for fill in fills] == [
+        [],
+        [("disk", DISK)],
+        [("disk", DISK)],
+        [],
+    ]
+    (finding,) = day.look(disks=_disk(93.25))
+    assert finding.title == "The disk of b1 with its history, topics is 93% full"
+    assert finding.text == (
+        "6.8 of 100.0 GiB are free. Once it is full, producers are refused and records of the "
+        "history are dropped."
+    )
+    assert finding.command == "loadmanager admin brokers report b1"
+
+
+def test_a_disk_that_is_full_within_a_day() -> None:
+    """By the rate of the last hour, once 20 minutes of it were seen; what was written at once does
+    not count, nor does a disk that is full in two days.
+    """
+    day = Day()
+    looks = [day.look(disks=_disk(40 + minute / 10)) for minute in range(60)]
+    begun = next(minute for minute, found in enumerate(looks) if found)
+    assert begun == 20
+    (finding,) = looks[-1]
+    assert finding.title == (
+        "The disk of b1 with its history, topics is 46% full, and full in 9 h at the rate of the "
+        "last hour"
+    )
+    assert finding.since == (begun + 1) * MINUTE_MS
+    once, slow = Day(), Day()
+    assert not any(once.look(disks=_disk(40 + 9 * (minute > 10))) for minute in range(60))
+    assert not any(slow.look(disks=_disk(40 + minute / 50)) for minute in range(60))
+
+
+def test_disks_that_say_nothing() -> None:
+    """A size of nothing, a broker that tells no disk, and one that left."""
+    day = Day()
+    assert day.look(disks={"b1": {"topics": ResourceUsage(5, 0)}, "b2": {}}) == []
+    assert _kinds(day.look(disks=_disk(95))) == [("disk", DISK)]
+    assert day.look(disks={}) == []
