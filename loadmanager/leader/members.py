@@ -258,7 +258,10 @@ class TermMembers:
         awaited = {name: Awaited(clients[name]) for name in sorted(names) if clients.get(name)}
         entry = _Entry(absence, sorted(names), awaited, session=departure.session)
         self._book[broker] = entry
-        self._record(absence, "left", how=absence.how, unheard_ms=self._unheard_ms(absence))
+        unheard_ms = self._unheard_ms(absence)
+        self._record(
+            absence, "left", how=absence.how, unheard_ms=unheard_ms, left_at=absence.left_at
+        )
 
     def _moved_away(self, broker: str, report: LocalBrokerData | None) -> set[str]:
         """The bundles that a move took from a broker after its last report, which names them: a

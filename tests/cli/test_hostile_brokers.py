@@ -426,6 +426,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "top": ("--count", "1"),
     "history": (BUNDLE,),
     "find": ("orders",),
+    "interrupted": (),
     "brokers forget": (BROKER,),
     "brokers cordon": (BROKER, "--note", "x"),
     "brokers uncordon": (BROKER,),

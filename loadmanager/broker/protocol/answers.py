@@ -7,6 +7,7 @@ import asyncio
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
+from loadmanager.engine.history.clients import HUNG_UP
 from loadmanager.kit.logger import get_logger
 
 FLUSH_BYTES = 256 * 1024
@@ -98,7 +99,7 @@ class Answers:
 
     def abort(self) -> None:
         """Hang up at once; nothing more is written."""
-        self.ended = self.ended if self.closing else "the broker ended the connection"
+        self.ended = self.ended if self.closing else HUNG_UP
         self.closing = True
         self._out.clear()
         self._unread_bytes = self.queued_bytes = 0

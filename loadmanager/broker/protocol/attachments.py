@@ -17,6 +17,7 @@ from loadmanager.broker.protocol.server_state import ServerState
 from loadmanager.broker.protocol.topic_telemetry import ConnectionCounts
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import REQUEST_ID_NONE, encode
+from loadmanager.engine.history.clients import CLOSED_HERE
 from loadmanager.kit.addresses import BrokerAddress
 
 CAME_AGAIN = "its client came again"
@@ -141,8 +142,7 @@ class Attachments:
 
     def close_all(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
         """Tell all clients of a topic to come back, to `destination` if it is given."""
-        why = "its topic was closed here"
         for producer in list(hosted.producers.values()):
-            self.close_producer(producer, destination, why)
+            self.close_producer(producer, destination, CLOSED_HERE)
         for consumer in list(hosted.attached.values()):
-            self.close_consumer(consumer, destination, why)
+            self.close_consumer(consumer, destination, CLOSED_HERE)

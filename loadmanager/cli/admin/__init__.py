@@ -68,6 +68,13 @@ SUBJECTS = {
             "reasons, changes."
         ),
     ),
+    "interrupted": (
+        "interrupted.interrupted",
+        (
+            "Name the clients that a move, or the loss or stop of a broker, interrupted: how long "
+            "each waited until a broker served it again, and who is not back; the worst first."
+        ),
+    ),
     "brokers": ("brokers.group", "Live brokers: list, leader, health, report, cordon, forget."),
     "tenants": ("tenants.group", "List, create, update, delete."),
     "namespaces": ("namespaces.group", "List, create, delete; bundles, policies, unload."),

@@ -9,7 +9,7 @@ from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import (
     ANSWERS,
@@ -148,10 +148,10 @@ def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:
         if change.event == "left" and change.how == "lost":
             loss = AbsentBroker(
                 broker=change.of,
-                left_at=change.ts,
+                left_at=left_at_of(change),
                 how="lost",
                 bundles=change.bundles,
-                unheard_ms=change.unheard_ms,
+                unheard_ms=unheard_of(change),
             )
             losses.append(loss)
             latest[change.of] = loss

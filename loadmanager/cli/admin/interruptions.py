@@ -166,4 +166,8 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
             total.add_absent(absent)
     except LoadManagerError:
         return []
-    return [str(total)] if total.moves or total.failed or total.lost or total.stood else []
+    if not (total.moves or total.failed or total.lost or total.stood):
+        return []
+    return [
+        f"{total} (`loadmanager admin interrupted` names them)" if total.clients else str(total)
+    ]

@@ -8,6 +8,9 @@ import msgspec
 
 from loadmanager.engine.history.records import Record
 
+CLOSED_HERE = "its topic was closed here"
+"""Why a client left whose broker gave up the bundle, closed the topic, or stopped."""
+HUNG_UP = "the broker ended the connection"
 REFUSED_AGAIN_S = 60
 """A refusal that goes on is recorded again after this time."""
 

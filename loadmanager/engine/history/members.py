@@ -24,6 +24,10 @@ class MemberChange(Record, kw_only=True):
     """
     how: str = ""
     """Of `left`: `stopped`, `drained` or `lost`. Of `later`: what it did when asked again."""
+    left_at: int | None = None
+    """Of `left`: when its session was over, ms since the epoch, by the leader's clock; this was
+    recorded up to some seconds later. None: a version before wrote this.
+    """
     version: str | None = None
     started_at: int | None = None
     """When its process began, milliseconds since the epoch."""
@@ -54,6 +58,18 @@ class MemberChange(Record, kw_only=True):
     """Of `leads`: its term."""
     before: str | None = None
     """Of `leads`: who led before, if that is known."""
+
+
+def left_at_of(change: MemberChange) -> int:
+    """When the session of a broker that left was over."""
+    return change.ts if change.left_at is None else change.left_at
+
+
+def unheard_of(change: MemberChange) -> int | None:
+    """How long before that its last sign was, at most; None: not known."""
+    if change.unheard_ms is None:
+        return None
+    return max(0, change.unheard_ms - (change.ts - left_at_of(change)))
 
 
 MEMBER_KINDS: dict[str, type[Record]] = {MemberChange.kind: MemberChange}

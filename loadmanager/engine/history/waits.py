@@ -1,0 +1,133 @@
+"""Which clients were interrupted, by name, and how long each waited, from the records of clients
+and of brokers that were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
+
+BY_BROKER = (CLOSED_HERE, HUNG_UP)
+"""Reasons for which a client left that did not want to."""
+TAKEN_MS = 10_000
+"""Bundles of a lost broker may have new owners before it is recorded as lost, by at most so much.
+"""
+Key = tuple[str, str, str, str]
+"""What it is, its name, its topic and its subscription: the same when it comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A broker whose session ended."""
+
+    broker: str
+    ts: int
+    unheard_ms: int = 0
+    """Its last sign was at most so long before."""
+
+
+@dataclass(slots=True)
+class Interrupted:
+    """A producer or consumer that a broker no longer served, without having closed it."""
+
+    client: ClientStep
+    """As it was attached or left last."""
+    since: int
+    lost: bool
+    """Whether its broker was lost; else it gave the topic up."""
+    unheard_ms: int = 0
+    """It may have waited for so much longer."""
+    back_at: int | None = None
+    """None: it was not seen to be back."""
+    back: str = ""
+    """The broker that serves it since."""
+
+    def waited_ms(self, now_ms: int) -> int:
+        """How long it waited, or waits."""
+        return max(0, (self.back_at or now_ms) - self.since)
+
+
+def key_of(step: ClientStep) -> Key:
+    """What is the same when a client comes again; a producer without a name keeps the one that its
+    first broker gave it.
+    """
+    return step.what, step.name, step.topic or "", step.subscription or ""
+
+
+@dataclass(slots=True)
+class _Timeline:
+    present: dict[Key, ClientStep] = field(default_factory=dict)
+    before: dict[Key, ClientStep] = field(default_factory=dict)
+    """How those were attached before, that were attached again without having left."""
+    open: dict[Key, Interrupted] = field(default_factory=dict)
+    all: list[Interrupted] = field(default_factory=list)
+
+    def attached(self, step: ClientStep) -> None:
+        key = key_of(step)
+        self.before.pop(key, None)
+        if (last := self.present.get(key)) is not None:
+            self.before[key] = last
+        self.present[key] = step
+        self._back(key, step)
+
+    def _back(self, key: Key, step: ClientStep) -> None:
+        if (waits := self.open.pop(key, None)) is not None:
+            waits.back_at, waits.back = max(step.ts, waits.since), step.broker
+
+    def left(self, step: ClientStep) -> None:
+        key = key_of(step)
+        there = self.present.get(key)
+        if there is not None and there.broker != step.broker and there.ts <= step.ts:
+            return  # it is at another broker by now: this one closed what was left of it
+        waits = self.open.get(key)
+        if waits is not None and waits.lost and waits.client.broker == step.broker:
+            return  # one that was frozen closes those that it had when it was lost
+        self.present.pop(key, None)
+        self.before.pop(key, None)
+        if step.reason in BY_BROKER:
+            self._interrupted(key, Interrupted(step, step.ts, lost=False))
+        else:
+            self.open.pop(key, None)
+
+    def lost(self, loss: Loss) -> None:
+        for key, step in list(self.present.items()):
+            last = self.before.get(key)
+            if step.broker == loss.broker:
+                del self.present[key]
+                self._interrupted(key, Interrupted(step, loss.ts, True, loss.unheard_ms))
+            elif last is not None and last.broker == loss.broker and loss.ts - step.ts <= TAKEN_MS:
+                del self.before[key]
+                self._interrupted(key, Interrupted(last, step.ts, True, loss.unheard_ms))
+                self._back(key, step)
+
+    def _interrupted(self, key: Key, interrupted: Interrupted) -> None:
+        self.open[key] = interrupted
+        self.all.append(interrupted)
+
+
+def interruptions_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[Interrupted]:
+    """The interruptions that the records tell, the oldest first. A client that its broker closed,
+    and that closed itself meanwhile, is not told to be back.
+    """
+    timeline = _Timeline()
+    dated: list[tuple[int, int, ClientStep | Loss]] = [
+        (step.ts, 2 if step.event == "attached" else 0, step) for step in steps
+    ]
+    dated += [(loss.ts, 1, loss) for loss in losses]
+    for _, _, it in sorted(dated, key=lambda each: each[:2]):
+        if isinstance(it, Loss):
+            timeline.lost(it)
+        elif it.event == "attached":
+            timeline.attached(it)
+        else:
+            timeline.left(it)
+    return timeline.all
+
+
+def worst_first(waits: Iterable[Interrupted], now_ms: int) -> list[Interrupted]:
+    """Those that are not back first, then by how long they waited."""
+    return sorted(
+        waits, key=lambda it: (it.back_at is not None, -it.waited_ms(now_ms), key_of(it.client))
+    )

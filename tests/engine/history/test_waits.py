@@ -1,0 +1,78 @@
+"""Who was interrupted, and for how long, from records of clients and of lost brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
+from loadmanager.engine.history.waits import Interrupted, Loss, interruptions_of, worst_first
+
+TOPIC = "persistent://acme/orders/t"
+
+
+def _step(ts: int, event: str, broker: str, name: str = "p", **more: Any) -> ClientStep:
+    fields: dict[str, Any] = {"what": "producer", "topic": TOPIC, "client": f"10.0.0.1:{ts}"}
+    return ClientStep(ts=ts, broker=broker, event=event, name=name, **{**fields, **more})
+
+
+def _told(waits: list[Interrupted], now_ms: int = 100_000) -> list[tuple[str, int, int, str]]:
+    return [(it.client.name, it.since, it.waited_ms(now_ms), it.back) for it in waits]
+
+
+def test_a_move_interrupts_and_a_client_that_closes_does_not() -> None:
+    """From when its broker closed it until another one served it; that it has no word of later."""
+    steps = [
+        _step(1, "attached", "b1", "p"),
+        _step(2, "attached", "b1", "q"),
+        _step(3, "attached", "b1", "closes"),
+        _step(1_000, "left", "b1", "p", reason=CLOSED_HERE, destination="b2"),
+        _step(1_001, "left", "b1", "q", reason=CLOSED_HERE, destination="b2"),
+        _step(1_002, "left", "b1", "closes", reason="its client closed it"),
+        _step(1_400, "attached", "b2", "p"),
+    ]
+    waits = interruptions_of(steps, [])
+    assert _told(waits) == [("p", 1_000, 400, "b2"), ("q", 1_001, 98_999, "")]
+    assert [it.client.name for it in worst_first(waits, 100_000)] == ["q", "p"]
+
+
+def test_a_client_of_another_topic_or_subscription_is_another_one() -> None:
+    """Only the same one comes back."""
+    steps = [
+        _step(1, "attached", "b1", subscription="s"),
+        _step(9, "left", "b1", subscription="s", reason=CLOSED_HERE),
+        _step(10, "attached", "b2", subscription="other"),
+        _step(11, "attached", "b2", subscription="s", topic="persistent://acme/orders/u"),
+    ]
+    assert _told(interruptions_of(steps, []), 109) == [("p", 9, 100, "")]
+
+
+def test_a_lost_broker_interrupts_all_that_it_had() -> None:
+    """Those that had not left it, also if the process that comes back serves them; those that have
+    another owner before the loss is recorded.
+    """
+    steps = [
+        _step(1, "attached", "b1", "p"),
+        _step(2, "attached", "b1", "soon"),
+        _step(3, "attached", "b1", "gone"),
+        _step(4, "attached", "b2", "elsewhere"),
+        _step(5, "left", "b1", "gone", reason="its client closed it"),
+        _step(49_000, "attached", "b2", "soon"),
+        _step(53_000, "attached", "b1", "p"),
+    ]
+    waits = interruptions_of(steps, [Loss("b1", 50_000, 6_000)])
+    assert sorted(_told(waits)) == [("p", 50_000, 3_000, "b1"), ("soon", 49_000, 0, "b2")]
+    assert all(it.lost and it.unheard_ms == 6_000 for it in waits)
+
+
+def test_a_frozen_broker_closes_what_it_had_when_it_goes_on() -> None:
+    """That is neither a new interruption nor the end of one."""
+    steps = [
+        _step(1, "attached", "b1", "p"),
+        _step(2, "attached", "b1", "q"),
+        _step(1_500, "attached", "b2", "p"),
+        _step(30_000, "left", "b1", "p", reason=CLOSED_HERE),
+        _step(30_001, "left", "b1", "q", reason=CLOSED_HERE),
+        _step(31_000, "attached", "b2", "q"),
+    ]
+    waits = interruptions_of(steps, [Loss("b1", 1_000)])
+    assert sorted(_told(waits)) == [("p", 1_000, 500, "b2"), ("q", 1_000, 30_000, "b2")]
