@@ -14,6 +14,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.moves import MOVES, pins_at
+from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_owners import PastBundle, bundle_at
 from loadmanager.cli.admin.sentences import (
@@ -24,6 +25,7 @@ from loadmanager.cli.admin.sentences import (
     unload_text,
 )
 from loadmanager.cli.admin.times import at_option, clock, span
+from loadmanager.cli.admin.topics import is_missing
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.decisions import BundleStory, DecisionShown
@@ -60,7 +62,7 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
         to = story.move.destination or "wherever it is placed"
         lines.append(f"move {story.move.id} to {to} {so_far_text(story.move, story.at)}")
     lines += why_it_stays(bundle, story.owner, story.pin, story.history)
-    lines += _elsewhere(story)
+    lines += [*_elsewhere(story), *_missing_topic(admin, name)]
     return Output(raw, lines)
 
 
@@ -72,6 +74,14 @@ def full_name(admin: AdminClient, name: str) -> str:
         return f"{topic.namespace}/{admin.text(f'{path}/bundle').strip().strip(chr(34))}"
     namespace, span_text = split_bundle_name(name)
     return bundle_name(namespace, str(BundleRange.parse(span_text)))
+
+
+def _missing_topic(admin: AdminClient, name: str) -> list[str]:
+    """That a topic does not exist, what it may have meant, and who asks for it."""
+    if "://" not in name or not is_missing(admin, name):
+        return []
+    hints = [*did_you_mean(near_names(admin, name)), *asked_for(admin, name)]
+    return [f"there is no topic {name}: if it is made, it is in this bundle", *hints]
 
 
 def _head(story: BundleStory) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from loadmanager.cli.admin import contexts
-from loadmanager.cli.admin.client import AdminClient, TlsFiles
+from loadmanager.cli.admin.client import AdminClient, AnsweredError, TlsFiles
 from loadmanager.cli.admin.now_only import asks_for_a_moment, refusal
 from loadmanager.cli.options import Command, CommandGroup
 from loadmanager.kit.errors import OperationalError
@@ -25,6 +25,7 @@ ELSEWHERE = (
     "`loadmanager admin --help`."
 )
 TIMEOUT_S = 60.0
+NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,12 @@ class AdminCommand(_WithOptions):
         try:
             output: Output = ctx.invoke(self.callback, admin, **ctx.params)
         except OperationalError as error:  # its text may have names that others chose
-            raise OperationalError(printable(str(error))) from None
+            text = str(error)
+            if isinstance(error, AnsweredError) and error.status == NOT_FOUND:
+                from loadmanager.cli.admin.nearest import hints_of
+
+                text += hints_of(admin, text)
+            raise OperationalError(printable(text)) from None
         if "loadmanager.json" in ctx.meta:
             click.echo(json.dumps(output.data, indent=2))
         else:

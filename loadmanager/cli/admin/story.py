@@ -29,6 +29,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Downtime, downtimes
 from loadmanager.cli.admin.held_clients import held_now
+from loadmanager.cli.admin.nearest import did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, since_option, span, until_option
@@ -116,7 +117,7 @@ def history(
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
     parts: list[Shown] = [
-        _lines(told_once(newest, name), down, whole_after_ms) or f"nothing is recorded of {name}"
+        _lines(told_once(newest, name), down, whole_after_ms) or _nothing(admin, name)
     ]
     load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
     parts += [load] if load else []
@@ -134,6 +135,10 @@ def history(
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
+
+
+def _nothing(admin: AdminClient, name: str) -> list[str]:
+    return [f"nothing is recorded of {name}", *did_you_mean(near_names(admin, name))]
 
 
 def told_once(events: Sequence[ArchivedEvent], broker: str) -> list[ArchivedEvent]:

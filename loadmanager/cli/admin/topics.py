@@ -20,6 +20,7 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import Shown, table, word
@@ -54,7 +55,8 @@ def topics_list(admin: AdminClient, namespace: str) -> Output:
 @at_option
 def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
     """Show the broker that serves a topic, or each of its first 100 partitions; a bundle without an
-    owner is placed first. One that does not exist is told; a topic is not created.
+    owner is placed first. Of one that does not exist, the nearest names are told, and who asked for
+    it in the last hour; a topic is not created.
 
     With --at, the broker that owned its bundle then; nothing is placed.
     """
@@ -66,14 +68,17 @@ def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
     name = str(TopicName.parse(topic))
     data: dict[str, Any] = {"topic": name, "partitions": lookups} if partitions else lookups[0]
     shown = table(("topic", "bundle", "broker", "http"), rows)
-    if not partitions and _is_missing(admin, topic):
+    if not partitions and is_missing(admin, topic):
         why = "no such topic here" if data["topic"].startswith("persistent:") else NOT_OPEN
-        return Output({**data, "exists": False}, (f"{why}: it would be served by", shown))
+        near = near_names(admin, name)
+        hints = [*did_you_mean(near), *asked_for(admin, name)]
+        data |= {"exists": False, "near": near}
+        return Output(data, ([*hints, f"{why}: it would be served by"], shown))
     more = ["and more partitions"] if len(partitions) == PARTITIONS_MAX else []
     return Output(data, (shown, *more))
 
 
-def _is_missing(admin: AdminClient, topic: str) -> bool:
+def is_missing(admin: AdminClient, topic: str) -> bool:
     """Whether no record has a topic, and its owner does not have it open."""
     try:
         _partitions(admin, topic)
