@@ -24,6 +24,7 @@ _TOKEN = r"refused-tokens/([^/]+)"
 _CORDON = r"cordons/([^/]+)"
 _ISOLATION = r"([^/]+)/namespaceIsolationPolicies/([^/]+)"
 _DOMAIN = r"([^/]+)/failureDomains/([^/]+)"
+_SETTING = r"brokers/configuration/([^/]+)(?:/.*)?"
 _RANGE = r"(0x[0-9a-f]{8}_0x[0-9a-f]{8})"
 _WORDS: tuple[tuple[str, str, str], ...] = (
     ("PUT", r"tenants/([^/]+)", "made the tenant {}"),
@@ -116,11 +117,26 @@ def _of_its_own(
         return done + _refusal(unquote(token[1]), after)
     if path.startswith(_LOCAL_POLICIES) and not asked.endswith("/antiAffinity"):
         return f"{done}: its bundles"
+    if path == paths.DYNAMIC_CONFIGURATION:
+        return done + _setting_was(asked, before)
     if asked.startswith(("brokers/", "members/")):  # the value is said
         return done
     if asked == "moves" and (order := _leaves(after)):
         return _move(order) + _note(after, "note")
     return None
+
+
+def _setting_was(asked: str, before: str | None) -> str:
+    """The value that a setting had for all brokers; empty: it is not known."""
+    key, was = re.fullmatch(_SETTING, asked), _leaves(before)
+    if key is None or was is None:
+        return ""
+    return f" (was {_text(was[unquote(key[1])])})" if unquote(key[1]) in was else " (was not set)"
+
+
+def _text(value: str) -> str:
+    """A value of a document, without the quotes of a text."""
+    return str(json.loads(value)) if value.startswith('"') else value
 
 
 def _topic(path: str, before: str | None, after: str | None) -> str:
@@ -149,21 +165,16 @@ def _wish(path: str, before: str | None, after: str | None) -> str:
     """What became of a pin, a cordon or the pause; empty: it is another document."""
     of = paths.decode(paths.last(path))
     if path == paths.PAUSE:
-        if after is None:
-            return "let the moves go on"
-        until = f" until {time}" if (time := _time(after, "untilMs")) else ""
-        return f"paused the moves{until}" + _note(after, "note")
+        was = f" (were paused{pause})" if (pause := _pause(before)) else ""
+        return f"let the moves go on{was}" if after is None else f"paused the moves{_pause(after)}"
     if path.startswith(f"{paths.PINS}/"):
-        if after is None:
-            return f"unpinned {of}"
-        pin = _leaves(after) or {}
-        broker = json.loads(pin.get("broker", '""'))
-        to = f" to {broker}" if broker else ""
-        until = f" until {time}" if (time := _time(after, "untilMs")) else ""
-        return f"pinned {of}{to}{until}"
+        was = f" (was pinned{pin})" if (pin := _pin(before)) else ""
+        return f"unpinned {of}{was}" if after is None else f"pinned {of}{_pin(after)}{was}"
     if path.startswith(f"{paths.CORDONS}/"):
         if after is None:
-            return f"uncordoned {of}"
+            since = _time(before, "sinceMs")
+            was = f"since {since}{_note(before, 'note')}"
+            return f"uncordoned {of}" + (f" (was cordoned {was})" if since else "")
         drains = (_leaves(after) or {}).get("drain")
         if drains == "true":
             return f"cordoned {of}, to be drained"
@@ -171,6 +182,19 @@ def _wish(path: str, before: str | None, after: str | None) -> str:
             return f"cordoned {of}"
         return f"changed the cordon of {of}" + (": no drain" if drains else "")
     return ""
+
+
+def _pause(text: str | None) -> str:
+    """Until when moves are paused, and why."""
+    until = f" until {time}" if (time := _time(text, "untilMs")) else ""
+    return until + _note(text, "note")
+
+
+def _pin(text: str | None) -> str:
+    """Where a bundle is pinned, and until when."""
+    broker = _text((_leaves(text) or {}).get("broker", '""'))
+    to = f" to {broker}" if broker else ""
+    return to + (f" until {time}" if (time := _time(text, "untilMs")) else "")
 
 
 def _ordered(path: str, after: str) -> str:

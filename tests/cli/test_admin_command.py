@@ -20,6 +20,7 @@ import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_access import secured
 from broker.admin.test_admin_subscriptions import with_messages
+from broker.admin.test_archive import in_folder
 from clusters.running import eventually, until
 from kit.security.certificates import Authority
 from kit.security.tokens import ADMIN, token
@@ -267,9 +268,12 @@ async def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
         assert same[:2] == (1, f"{key} is false on all brokers already: nothing was done")
         assert await shell.json("settings", "list", at=1) == {key: "false"}
         every = await shell.json("settings", "list", "--all")
-        assert every[key] == {"value": "false", "from": "settings set"}
+        changed = {name: every[key].pop(name) for name in ("changedAt", "changedBy", "before")}
+        assert every[key] == {"value": "false", "from": "settings set", "default": "true"}
+        assert (changed["changedBy"], changed["before"]) == ("127.0.0.1", None)
+        assert isinstance(changed["changedAt"], int)
         split = every["loadBalancerAutoBundleSplitEnabled"]
-        assert split == {"value": "true", "from": "default"}
+        assert split == {"value": "true", "from": "default", "default": "true"}
         conf = every["loadBalancerReportUpdateMinIntervalMillis"]
         assert (conf["value"] is not None, conf["from"]) == (True, "--set")
         assert (await shell.run("settings", "unset", key))[0] == 0
@@ -280,6 +284,41 @@ async def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
         ):
             status, _, err = await shell.run("settings", *words)
             assert (status, said in err) == (expected, True), (words, err)
+
+
+async def test_what_settings_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each key that is not the default, with the default, who set it, when, and what it was; those
+    that were unset; and in the audit log what each was before. With archives and without.
+    """
+    key, other = "loadBalancerSheddingGracePeriodMinutes", "loadBalancerSheddingEnabled"
+    for values in ({}, in_folder(tmp_path)):
+        async with serving(values=values) as served:
+            shell = Shell(served, capsys)
+            for value in ("5", "7"):
+                assert (await shell.run("settings", "set", key, value))[0] == 0
+            assert (await shell.run("settings", "set", other, "false"))[0] == 0
+            assert (await shell.run("settings", "unset", other))[0] == 0
+
+            async def audited(shell: Shell = shell) -> str:
+                return (await shell.run("audit"))[1]
+
+            out = await eventually(audited, lambda text: "gave " in text, within_s=20)
+            for words in (
+                f"set {key} to 5 (was not set)",
+                f"set {key} to 7 (was 5)",
+                f"gave {other} back to broker.conf (was false)",
+            ):
+                assert words in out
+            _, out, _ = await shell.run("settings", "list")
+            header, row, *_ = out.splitlines()
+            names = ["KEY", "VALUE", "DEFAULT", "BEFORE", "SET", "BY", "AT"]
+            assert header.split() == names
+            assert row.split()[:5] == [key, "7", "30", "5", "127.0.0.1"]
+            assert f"{other} was false until " in out
+            assert ", unset by 127.0.0.1" in out
+            conf = "loadBalancerReportUpdateMinIntervalMillis "
+            own = next(it for it in out.splitlines() if it.startswith(conf))
+            assert own.split()[-1] == "--set"
 
 
 async def test_groups(capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,7 +140,7 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "/admin/configuration",
             None,
             '{"someKey":"3"}',
-            "set someKey to 3",
+            "set someKey to 3 (was not set)",
         ),
         (
             "PUT /loadmanager/v1/cordons/b1:8080",
@@ -189,7 +189,7 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "/loadmanager/wishes/pause",
             '{"untilMs":1700000000000,"note":"night"}',
             None,
-            "let the moves go on",
+            "let the moves go on (were paused until 2023-11-14 22:13:20Z: night)",
         ),
         (
             "DELETE /loadmanager/v1/cordons/b1:8080",

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.broker.admin.documents import SettingShown
-from loadmanager.cli.admin.archives import EventsOfAll, events_of, fields_of_change, incomplete
+from loadmanager.cli.admin.archives import (
+    EventsOfAll,
+    events_of,
+    fields_of_change,
+    has_archives,
+    incomplete,
+)
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of
+from loadmanager.cli.admin.audit import changes_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
 from loadmanager.cli.admin.shapes import Document, Names, Texts
 from loadmanager.cli.admin.times import at_option, clock
 from loadmanager.cli.compared_settings import by_value, differing
-from loadmanager.cli.terminal import table
+from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.archived import SETTINGS
 from loadmanager.kit.audit import ChangeShown
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.metadata import paths
 
 CHANGES_MAX = 2_000
 LINE_MAX = 500
+VALUES_MAX = 3
+"""Values of one key that are shown; of more, their number."""
+UNSET_MAX = 5
+OWN_ORIGINS = ("broker.conf", "--set")
 CONFIGURATION = f"{V2}/brokers/configuration"
 
 group = AdminGroup(
@@ -40,8 +53,9 @@ _key = click.argument("key")
 )
 @at_option
 def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
-    """List the keys that are set for all brokers, and say which settings in force differ from
-    broker to broker; keys that are not set are as in each one's broker.conf, else the defaults.
+    """List the keys that are set for all brokers, and those that brokers have from broker.conf or a
+    command line, with the values, the defaults, who set each, when, and what it was before; and
+    say which settings in force differ from broker to broker.
 
     With --at, those that were set then, each with its last change before.
     """
@@ -50,14 +64,118 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
         return _settings_at(admin, values, at)
     answers, missing = ask_each(admin, brokers_of(admin), _in_force)
     compared = _compared(answers)
+    origins, _ = ask_each(admin, list(answers), _origins)
+    defaults, changes = _defaults(), _last_changes(admin)
     if every:
-        origins, _ = ask_each(admin, list(answers), _origins)
-        rows = list(_every(admin.get(CONFIGURATION, Names), values, answers, origins))
-        data = {key: {"value": value, "from": origin} for key, value, origin in rows}
+        names = admin.get(CONFIGURATION, Names)
+        rows = list(_every(names, values, answers, origins, defaults))
+        data = {
+            key: {
+                "value": value,
+                "from": origin,
+                "default": defaults.get(key),
+                **(changes[key].data() if key in changes else {}),
+            }
+            for key, value, origin in rows
+        }
         listed_keys = table(("key", "value in force", "from"), rows)
         return Output(data, (listed_keys, compared), missing=missing)
-    shown = table(("key", "value"), sorted(values.items())) if values else "no key is set"
-    return Output(values, (shown, compared), missing=missing)
+    parts = [_set_keys(values, defaults, changes), *_unset_keys(values, changes)]
+    parts += _of_brokers(answers, origins, defaults, set(values))
+    return Output(values, (*parts, compared), missing=missing)
+
+
+def _defaults() -> dict[str, str]:
+    from loadmanager.broker import settings  # it takes time
+
+    return {name: str(value) for name, value in settings.KEYS.load().runtime().items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """Who changed a key for all brokers last."""
+
+    ts: int
+    who: str
+    before: str | None
+    """The value before; None: it was not set for all brokers."""
+
+    def data(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"changedAt": self.ts, "changedBy": self.who, "before": self.before}
+
+
+def _last_changes(admin: AdminClient) -> dict[str, LastChange]:
+    """Key → its last change that is recorded; none if nobody can say."""
+    try:
+        if has_archives(admin):
+            events = events_of(admin, ("change",), SETTINGS, limit=CHANGES_MAX).events
+            records = [it.record_as(ChangeShown) for it in events if it.kind == "change"]
+        else:
+            records = changes_of(admin, None, None, None, limit=1_000).changes
+    except LoadManagerError:
+        return {}
+    last = dict[str, LastChange]()
+    for record in records:  # the newest first
+        if record.path != paths.DYNAMIC_CONFIGURATION or record.failed:
+            continue
+        before, after = fields_of_change(record.before), fields_of_change(record.after)
+        for key in (*before, *after):
+            if before.get(key) != after.get(key):
+                was = str(before[key]) if key in before else None
+                who = record.role or record.address
+                last.setdefault(key, LastChange(record.ts, who, was))
+    return last
+
+
+def _set_keys(
+    values: Mapping[str, str], defaults: Mapping[str, str], changes: Mapping[str, LastChange]
+) -> Shown:
+    """The keys that are set for all brokers."""
+    if not values:
+        return "no key is set"
+    rows = []
+    for key, value in sorted(values.items()):
+        change = changes.get(key)
+        by, at, was = (
+            (None, None, None)
+            if change is None
+            else (change.who, clock(change.ts), change.before or "not set")
+        )
+        rows.append((key, value, defaults.get(key), was, by, at))
+    return table(("key", "value", "default", "before", "set by", "at"), rows)
+
+
+def _unset_keys(values: Mapping[str, str], changes: Mapping[str, LastChange]) -> list[str]:
+    """Those that were given back to broker.conf last, the last one first."""
+    lines = [
+        (change.ts, f"{key} was {change.before} until {clock(change.ts)}, unset by {change.who}")
+        for key, change in changes.items()
+        if key not in values and change.before is not None
+    ]
+    return [text for _, text in sorted(lines, reverse=True)[:UNSET_MAX]]
+
+
+def _of_brokers(
+    answers: Mapping[str, Mapping[str, str]],
+    origins: Mapping[str, Mapping[str, SettingShown]],
+    defaults: Mapping[str, str],
+    beside: Collection[str],
+) -> list[Shown]:
+    """The keys that brokers have from their own files or command lines, if not the default."""
+    own = {
+        key: shown.origin
+        for each in origins.values()
+        for key, shown in each.items()
+        if shown.origin in OWN_ORIGINS and key not in beside
+    }
+    rows = []
+    for key in sorted(own):
+        said = dict.fromkeys(answer[key] for answer in answers.values() if key in answer)
+        if [*said] != [defaults.get(key)]:
+            text = f"{len(said)} values" if len(said) > VALUES_MAX else " or ".join(said)
+            rows.append((key, text, defaults.get(key), own[key]))
+    return [table(("key", "value", "default", "from"), rows)] if rows else []
 
 
 def _every(
@@ -65,13 +183,11 @@ def _every(
     values: Mapping[str, str],
     answers: Mapping[str, Mapping[str, str]],
     origins: Mapping[str, Mapping[str, SettingShown]],
+    defaults: Mapping[str, str],
 ) -> Iterator[tuple[str, str | None, str]]:
     """Each key with its value in force and where that comes from: set for all brokers, their
     broker.conf, their command line, or the default of this version.
     """
-    from loadmanager.broker import settings  # it takes time
-
-    defaults = {name: str(value) for name, value in settings.KEYS.load().runtime().items()}
     for name in sorted(names):
         said = dict.fromkeys(answer[name] for answer in answers.values() if name in answer)
         value = " or ".join(said) if said else values.get(name)
