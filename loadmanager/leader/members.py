@@ -149,7 +149,9 @@ class TermMembers:
     owners: OwnerTracker
     settings: Live[AbsenceSettings]
     record: Callable[..., None]
-    """Records a `MemberChange`, of which it is told all but the time and the leader."""
+    """Records a `MemberChange`, of which it is told all but the leader, and the time if that is not
+    now.
+    """
     _book: dict[str, _Entry] = field(default_factory=dict)
     _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
@@ -161,13 +163,16 @@ class TermMembers:
         """Follow clients by what the new owners say."""
         self._returning = Returning(self.brokers, self.moves, self.owners)
 
-    async def restore(self) -> None:
-        """Read the book of earlier leaders, and begin this term in it."""
+    async def restore(self, since_ms: int | None = None) -> None:
+        """Read the book of earlier leaders, and begin this term in it; `since_ms`: when it began,
+        None: now.
+        """
         await self._read()
         term = self.moves.term
-        begun = _TermBegun(term.epoch, self.store.leader, term.clock.now_ms())
+        at_ms = term.clock.now_ms() if since_ms is None else since_ms
+        begun = _TermBegun(term.epoch, self.store.leader, at_ms)
         before = self._terms[-1].leader if self._terms else None
-        self.record(of=begun.leader, event="leads", epoch=begun.epoch, before=before)
+        self.record(of=begun.leader, event="leads", epoch=begun.epoch, before=before, ts=at_ms)
         self._terms = [*self._terms, begun][-TERMS_MAX:]
 
     async def _read(self) -> None:

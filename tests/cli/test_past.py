@@ -510,6 +510,55 @@ async def test_nobody_led_until_the_term_after_a_loss(
         assert (await led(heard))[0] == 0
 
 
+async def test_a_lost_leader_is_not_listed_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between its last sign and the next term nobody leads; and every command tells the second in
+    which its session was over, and not the one in which that was written down.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    begun, following = now - 60 * MINUTE, now - 30 * MINUTE
+    sign, over = following - 15_000, following - 5_000
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, ids = Shell(served, capsys), [served.broker_id(index) for index in range(2)]
+        loads = [
+            BrokerLoad(ts=sign, broker=name, interval_ms=MINUTE, usage=0.5, **UNUSED)
+            for name in ids
+        ]
+        leads, noted = {"event": "leads"}, following + 4_000
+        await written(
+            served,
+            0,
+            loads[0],
+            MemberChange(ts=begun, broker=ids[1], of=ids[1], epoch=901, **leads),
+            MemberChange(ts=following, broker=ids[0], of=ids[0], epoch=902, before=ids[1], **leads),
+            MemberChange(
+                ts=noted, broker=ids[0], of=ids[1], unheard_ms=noted - sign, left_at=over,
+                event="left", how="lost",
+            ),
+        )  # fmt: skip
+        await written(served, 1, loads[1])
+        recorded_in(tmp_path, [(1, begun - MINUTE, now)])
+        ended_in(tmp_path, ids[1], sign)
+
+        async def listed(at_ms: int) -> dict[str, dict[str, Any]]:
+            rows = await shell.json("brokers", "list", "--at", clock(at_ms))
+            return {row["broker"]: row for row in rows}
+
+        assert (await listed(sign - 1_000))[ids[1]]["leader"] is True
+        between = await listed(following - 2_000)
+        assert [row["leader"] for row in between.values()] == [False, False]
+        assert between[ids[1]]["state"].startswith(f"its last sign was at {clock(sign)}")
+        _, out, _ = await shell.run("brokers", "list", "--at", clock(following - 2_000))
+        assert "leader" not in out.splitlines()[2]
+        assert f"{ids[1]} led, term 901, until it was lost after {clock(sign)}" in out
+        after = await listed(noted + 1_000)
+        assert [name for name, row in after.items() if row["leader"]] == [ids[0]]
+        assert after[ids[1]]["state"] == f"lost since {clock(over)}"
+        told = (await shell.run("history", ids[1]))[1]
+        assert f"{clock(over)}  {ids[1]} left: lost, its last sign 10 s before at most" in told
+
+
 def topic_of_bundle() -> str:
     """One that is in `BUNDLE`."""
     topics = (f"persistent://acme/orders/{number}" for number in range(100))

@@ -13,7 +13,6 @@ from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.archives import (
     LoadsOfAll,
     ended_before,
-    events_of,
     figures,
     listed_at,
     loads_at,
@@ -23,7 +22,7 @@ from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import gone_at, say_down
-from loadmanager.cli.admin.leaders import MEMBERS_MAX, changes_text, last_led, leader_then, led_of
+from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
@@ -31,7 +30,6 @@ from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
-from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
@@ -121,9 +119,11 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     return Output(data, shown, status=1 if error.status in NO_LEADER else 0)
 
 
-def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], LoadsOfAll]:
+def brokers_then(
+    admin: AdminClient, at_ms: int, leader: LeaderThen
+) -> tuple[list[dict[str, Any]], LoadsOfAll]:
     """What is recorded of each broker at a moment: its figures, how many bundles it owned, whether
-    it led, how it was `gone`, and its `cordon`.
+    it led, how it was `gone`, and its `cordon`; `leader`: who led then.
     """
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
@@ -135,22 +135,24 @@ def brokers_then(admin: AdminClient, at_ms: int) -> tuple[list[dict[str, Any]], 
         for loads in past.loads
         for name in sorted(loads.figures)
     ]
-    members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
-    led, gone, cordons = led_of(members), gone_at(members, at_ms), _cordons_at(admin, at_ms)
+    gone, cordons = gone_at(leader.events.events, at_ms), _cordons_at(admin, at_ms)
     for name, end in ended_before(admin, past, at_ms).items():
         gone.setdefault(name, f"its last sign was at {clock(end)}, and nobody recorded how it left")
     for row in data:
         if bundles:
             row["bundles"] = owned[row["broker"]]
-        row["leader"] = led is not None and row["broker"] == led.of
+        last = leader.led is not None and row["broker"] == leader.led.of
+        row["leader"] = last and not leader.lost
         row["gone"] = gone.get(row["broker"], "")
         row["cordon"] = cordons.get(row["broker"], "")
-        row["state"] = row["gone"] or row["cordon"]
+        lost = "it had led, and was lost about then" if last and leader.lost else ""
+        row["state"] = row["gone"] or lost or row["cordon"]
     return data, past
 
 
 def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
-    data, past = brokers_then(admin, at_ms)
+    leader = leader_then(admin, at_ms)
+    data, past = brokers_then(admin, at_ms, leader)
     rows = [
         (
             row["broker"],
@@ -170,6 +172,8 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         for row in data
     ]
     headers = ("broker", "role", "load %", "bundles", "msg/s", "until", "")
+    if leader.lost or leader.led is None:
+        past.notes.insert(0, leader.text)
     return listed_at(data, headers, rows, past)
 
 

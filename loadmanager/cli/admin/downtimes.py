@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from loadmanager.cli.admin.archives import GAP_MS, START_MS, STARTS_MAX, LoadsOfAll, parts_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
 
@@ -190,7 +190,7 @@ def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
         if event.ts > at_ms:
             break
         if change.event == "left":
-            gone[change.of] = f"{change.how} since {clock(event.ts)}"
+            gone[change.of] = f"{change.how} since {clock(left_at_of(change))}"
         elif change.event in ("back", "starts", "proven"):
             gone.pop(change.of, None)
     return gone

@@ -35,14 +35,14 @@ MEANS_MS = 900_000
 
 def status_at(admin: AdminClient, at_ms: int) -> Output:
     """Who was missing, load, leader, limits and the last cycle."""
-    brokers, past = brokers_then(admin, at_ms)
+    leader = leader_then(admin, at_ms)
+    brokers, past = brokers_then(admin, at_ms, leader)
     if not brokers:
         return Output(
             [], ("nothing is recorded of then", past.notes), status=1, missing=past.missing
         )
     limits = loads_at(admin, at_ms, "throttle")
     cycle = events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=CYCLE_EVENTS)
-    leader = leader_then(admin, at_ms)
     then, steps = recorded_findings(admin, at_ms, leader)
     gone = {each["broker"] for each in brokers if each["gone"]}
     lines = [*_brokers(brokers), leader.text, *pause_then(admin, at_ms), *_limits(limits, gone)]

@@ -37,7 +37,7 @@ from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.findings import FindingStep
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.ownership.states import OPERATORS_ORDER
@@ -251,10 +251,20 @@ def _lines(
         if event.kind == OwnershipStep.kind and (text := _step(event, orders)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
         if (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
-            dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
+            at_ms = _happened_ms(event)
+            dated.append((at_ms, [f"{clock(at_ms)}  {text}"]))
     dated += [(down.begin, [f"{clock(down.begin)}  {down}"]) for down in down_times]
     dated.sort(key=lambda item: item[0])
     return [line for _, lines in dated for line in lines]
+
+
+def _happened_ms(event: ArchivedEvent) -> int:
+    """When it was: of a broker that left, when its session was over, and not when a leader wrote
+    it down.
+    """
+    if event.kind != MemberChange.kind or event.record.get("event") != "left":
+        return event.ts
+    return left_at_of(event.record_as(MemberChange))
 
 
 def _orders(events: Sequence[ArchivedEvent]) -> Iterator[tuple[int, str]]:
@@ -332,11 +342,8 @@ def _client(event: ArchivedEvent) -> str:
 def _member(event: ArchivedEvent) -> str:
     change = event.record_as(MemberChange)
     if change.event == "left":
-        sign = (
-            ""
-            if change.unheard_ms is None
-            else f", its last sign {span(change.unheard_ms)} before at most"
-        )
+        unheard_ms = unheard_of(change)
+        sign = "" if unheard_ms is None else f", its last sign {span(unheard_ms)} before at most"
         how = f"{change.how}{sign}"
         return f"{change.of} left: {how}; it owned {count_of(change.bundles, 'bundle')}"
     bundles = count_of(change.bundles, "bundle")

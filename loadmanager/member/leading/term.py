@@ -164,7 +164,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         decisions=parts.load_manager.records.decisions,
         moves=parts.moves,
     )
-    members = await _members(parts.leads, term, parts.moves, parts.owners)
+    members = await _members(parts)
     heat = TermHeatMap(
         view=parts.feed.view,
         owners=parts.owners,
@@ -204,24 +204,26 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         await forever()
 
 
-async def _members(leads: Leads, term: Term, moves: Moves, owners: OwnerTracker) -> TermMembers:
+async def _members(parts: TermParts) -> TermMembers:
     """With the book of earlier leaders."""
+    leads, term = parts.leads, parts.term
     base = leads.base
 
     def record(**fields: Any) -> None:
         if leads.history is not None:
-            change = MemberChange(ts=base.clock.now_ms(), broker=base.broker_id, **fields)
+            now: dict[str, Any] = {"ts": base.clock.now_ms(), "broker": base.broker_id}
+            change = MemberChange(**(now | fields))
             leads.history.append(change)
 
     members = TermMembers(
         store=StoreOfTerm(base.store, term.checks, base.corrupt, base.broker_id),
         brokers=leads.cluster.brokers,
-        moves=moves,
-        owners=owners,
+        moves=parts.moves,
+        owners=parts.owners,
         settings=base.settings.live(AbsenceSettings),
         record=record,
     )
-    await members.restore()
+    await members.restore(parts.operations.overview.since_ms)
     return members
 
 
