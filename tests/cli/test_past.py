@@ -559,6 +559,38 @@ async def test_a_lost_leader_is_not_listed_as_one(
         assert f"{clock(over)}  {ids[1]} left: lost, its last sign 10 s before at most" in told
 
 
+async def test_refusals_that_a_lost_broker_took_along(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What of them is not recorded is said; not of a broker whose process went on, and not of one
+    that was lost before the time that is asked for.
+    """
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, head = Shell(served, capsys), {"broker": "b0", "event": "left", "how": "lost"}
+        await written(
+            served,
+            0,
+            MemberChange(ts=now - 100 * MINUTE, of="long:1", **head),
+            MemberChange(
+                ts=now - 20_000, of="killed:1", unheard_ms=8_000, left_at=now - 22_000, **head
+            ),
+            MemberChange(ts=now - 30_000, of="frozen:1", **head),
+            MemberChange(
+                ts=now - 25_000, broker="b0", of="frozen:1", event="back", same_process=True
+            ),
+        )
+        _, out, _ = await shell.run("find", "--refused")
+        assert (
+            f"not all is here: killed:1 was lost at {clock(now - 22_000)}, up to 6.0 s after its "
+            "last sign: whom it refused in its last 2 s may not be recorded, nor how often it "
+            "refused the same in its last 75 s"
+        ) in out
+        assert "frozen:1" not in out
+        assert "long:1" not in out
+        assert "long:1" in (await shell.run("find", "--refused", "--since", "2h"))[1]
+
+
 def topic_of_bundle() -> str:
     """One that is in `BUNDLE`."""
     topics = (f"persistent://acme/orders/{number}" for number in range(100))

@@ -26,8 +26,6 @@ REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
 """So many new refusals are recorded in this time, whatever the other records are; and as many that
 came again.
 """
-REPEATS_EVERY_S = 15.0
-"""Time between two looks for refusals that came again."""
 FORGOTTEN_S = 600
 """A refusal that has not come again for so long is a new one when it does."""
 REFUSALS_MAX = 10_000

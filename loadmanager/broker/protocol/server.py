@@ -16,7 +16,6 @@ from loadmanager.broker.ports.directory import Directory
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.access import ClientAccess
 from loadmanager.broker.protocol.auditing import audited
-from loadmanager.broker.protocol.client_log import REPEATS_EVERY_S
 from loadmanager.broker.protocol.connection import Connection, Handler
 from loadmanager.broker.protocol.consumers import (
     on_ack,
@@ -47,6 +46,7 @@ from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.protocol.storing import Storing
 from loadmanager.broker.protocol.topic_host import ServedTopics
 from loadmanager.broker.wire.frames import COMMAND_TYPES
+from loadmanager.engine.history.clients import REPEATS_EVERY_S
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live

@@ -23,15 +23,25 @@ from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
 from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.story import client_sentence
-from loadmanager.cli.admin.times import clock, since_option
+from loadmanager.cli.admin.times import clock, since_option, span
 from loadmanager.cli.terminal import Cell, Shown, table
-from loadmanager.engine.history.clients import REFUSED, ClientStep
+from loadmanager.engine.history.clients import (
+    REFUSED,
+    REFUSED_AGAIN_S,
+    REPEATS_EVERY_S,
+    ClientStep,
+)
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.units import HOUR_MS
 
 WAITS_MAX = 3
 """For so many topics with clients that wait, it names who uses most of what they wait for."""
 RECORDS_MAX = 1_000
+NEW_S = 2
+"""A refusal is in the archive after this time: it is written once a second."""
+AGAIN_S = REFUSED_AGAIN_S + REPEATS_EVERY_S
+LOSSES_SHOWN = 5
 NAMESPACES_MAX = 50
 """Namespaces whose stored topics are looked through."""
 STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
@@ -186,7 +196,35 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
     shown: Shown = table(headers, rows) if rows else nobody
     notes = [f"and {len(refusals) - limit} more"] if len(refusals) > limit else []
     data = [{"ts": event.ts, "record": event.record} for event in events]
-    return Output(data, (shown, *notes, *incomplete(past.notes)), missing=past.missing)
+    gaps = [*past.notes, *_unsaved(admin, since)]
+    return Output(data, (shown, *notes, *incomplete(gaps)), missing=past.missing)
+
+
+def _unsaved(admin: AdminClient, since_ms: int) -> list[str]:
+    """What brokers had not recorded that were lost since then and whose process did not go on: how
+    often refusals came again is in its memory for a while.
+    """
+    events = events_of(admin, (MemberChange.kind,), since_ms=since_ms, limit=RECORDS_MAX).events
+    changes = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
+    went_on, notes = set[str](), list[str]()
+    for change in changes:  # the newest first
+        if change.event == "back" and change.same_process:
+            went_on.add(change.of)
+        elif change.event == "left":
+            if change.how == "lost" and change.of not in went_on:
+                notes.append(_lost_at(change))
+            went_on.discard(change.of)
+    more = [f"{len(notes) - LOSSES_SHOWN} earlier losses of brokers took such records, too"]
+    return [*notes[:LOSSES_SHOWN], *(more if len(notes) > LOSSES_SHOWN else ())]
+
+
+def _lost_at(change: MemberChange) -> str:
+    unheard_ms = unheard_of(change)
+    sign = f", up to {span(unheard_ms)} after its last sign" if unheard_ms else ""
+    return (
+        f"{change.of} was lost at {clock(left_at_of(change))}{sign}: whom it refused in its last "
+        f"{NEW_S} s may not be recorded, nor how often it refused the same in its last {AGAIN_S} s"
+    )
 
 
 def _has(step: ClientStep, text: str) -> bool:

@@ -13,6 +13,8 @@ CLOSED_HERE = "its topic was closed here"
 HUNG_UP = "the broker ended the connection"
 REFUSED_AGAIN_S = 60
 """A refusal that goes on is recorded again after this time."""
+REPEATS_EVERY_S = 15
+"""Time between two looks for refusals that came again."""
 
 
 class ClientStep(Record, kw_only=True):

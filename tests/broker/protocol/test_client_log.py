@@ -15,11 +15,10 @@ from loadmanager.broker.protocol.client_log import (
     REASONS_MAX,
     REFUSALS_AT_ONCE,
     REFUSALS_EVERY_S,
-    REPEATS_EVERY_S,
 )
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES, encode
-from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
+from loadmanager.engine.history.clients import REFUSED_AGAIN_S, REPEATS_EVERY_S, ClientStep
 from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.testing.virtual_time import VirtualLoop
 
