@@ -425,6 +425,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "what-if": ("--add", "1"),
     "top": ("--count", "1"),
     "history": (BUNDLE,),
+    "compare": (),
     "find": ("orders",),
     "interrupted": (),
     "brokers forget": (BROKER,),

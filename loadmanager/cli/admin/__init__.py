@@ -12,6 +12,7 @@ EXAMPLES = """examples:
   loadmanager admin find 10.0.3.7
   loadmanager admin brokers list --at 'yesterday 03:12'
   loadmanager admin history acme/orders --since 2d
+  loadmanager admin compare --since 10m
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
   loadmanager admin bundles show acme/orders/0x00000000_0x10000000
@@ -73,6 +74,13 @@ SUBJECTS = {
         (
             "Name the clients that a move, or the loss or stop of a broker, interrupted: how long "
             "each waited until a broker served it again, and who is not back; the worst first."
+        ),
+    ),
+    "compare": (
+        "compare.compare",
+        (
+            "Compare two moments: brokers, leaders, owners, load, traffic, settings, and what is "
+            "missing."
         ),
     ),
     "brokers": ("brokers.group", "Live brokers: list, leader, health, report, cordon, forget."),

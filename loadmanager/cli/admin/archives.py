@@ -234,11 +234,12 @@ def records_since(begins: Mapping[str, int]) -> str:
     return f"records since {clock(first)}{text}: what was before is not recorded"
 
 
-def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
-    """The loads of a kind at a moment, from all archives."""
-    answer = parts_of(admin, "loads", [("at", at_ms), ("kind", kind)], ArchivedMoment)
+def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
+    """The loads of some kinds at a moment, from all archives."""
+    values = [("at", at_ms), *(("kind", kind) for kind in kinds)]
+    answer = parts_of(admin, "loads", values, ArchivedMoment)
     loads = [each for part in answer.parts.values() for each in part.loads]
-    what = NOTHING.get(kind, "recorded no load")
+    what = NOTHING.get(kinds[0], "recorded no load")
     notes = [
         f"{name} {what if part.recorded else 'recorded nothing'} at {clock(at_ms)}"
         for name, part in sorted(answer.parts.items())

@@ -16,6 +16,7 @@ NOW_ONLY = {
     "top": "it shows the present again and again; `admin status --at TIME` shows a moment",
     "find": CLIENTS,
     "history": "it tells of all times; --since and --until bound them",
+    "compare": "it compares two moments: --since and --until are these",
     "brokers health": "brokers say it of themselves now; `admin brokers list --at TIME` says who "
     "was there",
     "brokers report": "`admin brokers list --at TIME` has the loads that were recorded",

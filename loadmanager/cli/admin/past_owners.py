@@ -35,6 +35,8 @@ class PastBundle:
     at: int | None = None
     """When the time ended that the figures are averages of; None: no figures are recorded."""
     figures: dict[str, float] = field(default_factory=dict)
+    by: str | None = None
+    """The broker that recorded the figures: the one before, if the owner has recorded none yet."""
 
 
 def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsOfAll]:
@@ -97,7 +99,9 @@ def owners_at(
         owner = changes.owner(bundle, of, at_ms)
         shown = next((it for it in of if it.broker == owner), of[-1] if of else None)
         if shown is not None:
-            bundles.append(PastBundle(bundle, owner, shown.ts, figures(shown, bundle)))
+            bundles.append(
+                PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker)
+            )
         elif owner is not None:
             bundles.append(PastBundle(bundle, owner))
     return bundles
@@ -118,12 +122,19 @@ class _Changes:
     of_bundle: dict[str, list[_Change]] = field(default_factory=dict)
     left: list[tuple[int, str]] = field(default_factory=list)
     """When which broker left."""
+    started: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Broker → when it recorded its last start, and when that process began."""
 
     def add(self, event: ArchivedEvent) -> None:
         if event.kind == MemberChange.kind:
             change = event.record_as(MemberChange)
+            if change.event == "starts":
+                self.started[change.of] = event.ts, change.started_at or 0
             if change.event == "left":
-                self.left.append((event.ts, change.of))
+                # A leader may record a loss once the next process has taken bundles already.
+                started_ms, began_ms = self.started.get(change.of, (event.ts, 0))
+                is_before = change.started_at is not None and began_ms > change.started_at
+                self.left.append((started_ms if is_before else event.ts, change.of))
             return
         step = event.record_as(OwnershipStep)
         owns = step.after == BundleState.OWNED.value

@@ -1,0 +1,393 @@
+"""`loadmanager admin compare`: what differs between two moments, and what is missing since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from msgspec import to_builtins
+
+from loadmanager.cli.admin.archives import (
+    SIGN_MS,
+    EventsOfAll,
+    ended_before,
+    events_of,
+    incomplete,
+    loads_at,
+    now_ms,
+)
+from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.audit import KnownChanges, changes_of, is_decided
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.differences import (
+    Changed,
+    ClusterThen,
+    Missing,
+    changed_owners,
+    missing_of,
+    rate_of,
+)
+from loadmanager.cli.admin.downtimes import gone_at, lapse_lines, lapses_of, unproven_of
+from loadmanager.cli.admin.leaders import led_of
+from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
+from loadmanager.cli.admin.times import Moment as Time
+from loadmanager.cli.admin.times import clock, span, time_of_day, until_option
+from loadmanager.cli.terminal import Shown, named, table
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
+from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvent
+
+SINCE_MS = 600_000
+EVENTS_MAX = 2_000
+"""Records of one sort between the two moments that are looked through, the last ones."""
+MEMBERS_MAX = 1_000
+CHANGES_MAX = 1_000
+LINES = 10
+"""Of each sort; with --each all are shown."""
+SENTENCES = {"stopped": "stopped", "drained": "drained and stopped", "lost": "lost"}
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the archives say of two moments and of the time between."""
+
+    then: ClusterThen
+    now: ClusterThen
+    members: list[MemberChange]
+    """All that are known until the second moment, the oldest first."""
+    between: list[ArchivedEvent]
+    """Members, owners and moves between, the oldest first."""
+    clients: list[ArchivedEvent]
+    changes: KnownChanges
+    notes: list[str]
+    missing: dict[str, str]
+
+
+@click.command(cls=AdminCommand)
+@click.option(
+    "--since",
+    type=Time(past=True),
+    help="the first moment: 10m, 03:12, 'yesterday 03:12'; default: 10 minutes before --until",
+)
+@until_option
+@click.option("--each", is_flag=True, help="a line for everything, in place of the first ten")
+def compare(admin: AdminClient, since: int | None, until: int | None, *, each: bool) -> Output:
+    """Compare two moments: brokers, leaders, owners, load, traffic, settings, and what is missing.
+
+    The second moment is now, or --until. Missing is what was there at the first moment and is not
+    at the second: owners of bundles, traffic of namespaces and topics, producers and consumers. The
+    archives of the brokers answer; loads are averages, as the last lines say.
+    """
+    until_ms = now_ms() if until is None else min(until, now_ms())
+    since_ms = until_ms - SINCE_MS if since is None else since
+    if since_ms >= until_ms:
+        raise BadInputError(f"--since {clock(since_ms)} is not before {clock(until_ms)}")
+    read = _read(admin, since_ms, until_ms)
+    if not read.then.loads and not read.now.loads:
+        raise OperationalError(
+            f"nothing is recorded of {clock(since_ms)} and of {clock(until_ms)}: "
+            "there is nothing to compare"
+        )
+    other, without, new = changed_owners(read.then, read.now, read.between)
+    missing = missing_of(read.then, read.now, without, read.clients)
+    most = None if each else LINES
+    parts: list[Shown] = [
+        f"from {clock(since_ms)} to {clock(until_ms)} ({span(until_ms - since_ms)})",
+        [*_brokers(read), *_leaders(read), *lapse_lines(lapses_of(unproven_of(_within(read))))],
+        [*_owners(other, without, new, len(read.then.bundles), most)],
+        _loads(read),
+        _traffic(read),
+        [*_changes(read.changes, since_ms, most)],
+        [*_missing(read, missing, most)],
+    ]
+    document = _document(read, missing, other=other, new=new)
+    shown = (*parts, read.notes, *incomplete(read.changes.notes))
+    return Output(document, shown, missing=read.missing)
+
+
+def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
+    kinds = (BrokerLoad.kind, BundleLoad.kind, TopicLoad.kind)
+    shown_ms = min(until_ms, now_ms() - SIGN_MS)  # until then brokers that live gave a sign
+    pasts = [loads_at(admin, at_ms, *kinds) for at_ms in (min(since_ms, shown_ms), shown_ms)]
+    members = _of_kinds(
+        events_of(admin, (MemberChange.kind,), until_ms=until_ms, limit=MEMBERS_MAX),
+        MemberChange.kind,
+    )
+    begin_ms = since_ms - BEFORE_MS
+    owners = _between(admin, begin_ms, until_ms, OwnershipStep.kind)
+    moves = _between(admin, since_ms, until_ms, "decision.move")
+    clients = _between(
+        admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
+    )
+    changes = changes_of(admin, None, since_ms, until_ms, limit=CHANGES_MAX)
+    changes.changes = list(filter(is_decided, changes.changes))
+    moments = []
+    for past, at_ms in zip(pasts, (since_ms, until_ms), strict=True):
+        of = [it for it in members.events if it.ts <= at_ms]
+        gone = gone_at(of, at_ms)
+        for name, end in ended_before(admin, past, at_ms).items():
+            gone.setdefault(name, f"silent since {clock(end)}, and nobody recorded how it left")
+        bundles = [it for it in past.loads if it.kind == BundleLoad.kind]
+        owned = owners_at(bundles, [*owners.events, *of], at_ms)
+        led = led_of(of)
+        moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, past.loads, gone)
+        moment.leader = None if led is None else led.of
+        moments.append(moment)
+    between = [*owners.events, *moves.events, *members.events]
+    notes = [*pasts[0].notes, *pasts[1].notes]
+    for events, what in ((owners, "owners"), (moves, "moves"), (clients, "clients")):
+        if len(events.events) == EVENTS_MAX:
+            notes.append(f"only the last {EVENTS_MAX:,} records of {what} were looked through")
+    return _Read(
+        then=moments[0],
+        now=moments[1],
+        members=[it.record_as(MemberChange) for it in _oldest_first(members.events)],
+        between=[it for it in _oldest_first(between) if it.ts > since_ms],
+        clients=_oldest_first(clients.events),
+        changes=changes,
+        notes=list(dict.fromkeys(notes)),
+        missing={**pasts[0].missing, **pasts[1].missing, **owners.missing, **members.missing},
+    )
+
+
+def _between(admin: AdminClient, since_ms: int, until_ms: int, *kinds: str) -> EventsOfAll:
+    limit = EVENTS_MAX
+    events = events_of(
+        admin, kinds, since_ms=since_ms, until_ms=until_ms, limit=limit, before_start=False
+    )
+    return _of_kinds(events, *kinds)
+
+
+def _of_kinds(events: EventsOfAll, *kinds: str) -> EventsOfAll:
+    """Without what was not asked for."""
+    events.events = [it for it in events.events if it.kind in kinds]
+    return events
+
+
+def _oldest_first(events: Sequence[ArchivedEvent]) -> list[ArchivedEvent]:
+    return sorted(events, key=lambda it: (it.ts, it.id))
+
+
+def _within(read: _Read) -> list[MemberChange]:
+    return [it for it in read.members if it.ts > read.then.at_ms]
+
+
+def _brokers(read: _Read) -> Iterator[str]:
+    """Who came, left, restarted or changed its version."""
+    before, after = read.then.brokers(), read.now.brokers()
+    same = [name for name in before if name in after]
+    yield f"{count_of(len(before), 'broker')} then, {len(after)} now"
+    within = _within(read)
+    starts = Counter(it.of for it in within if it.event == "starts")
+    left = dict[str, list[MemberChange]]()
+    for it in within:
+        if it.event == "left":
+            left.setdefault(it.of, []).append(it)
+    for name in sorted(before.keys() - after.keys()):
+        how = read.now.gone.get(name, "nothing is recorded of it any more")
+        yield f"{name} IS NOT THERE ANY MORE: {how}"
+    for name in sorted(after.keys() - before.keys()):
+        at = next((it.ts for it in within if it.of == name and it.event == "starts"), None)
+        yield f"{name} came" + ("" if at is None else f": it started at {clock(at)}")
+    for name in same:
+        times = [f"{SENTENCES.get(it.how, it.how)} at {clock(it.ts)}" for it in left.get(name, [])]
+        if starts[name]:
+            times.append("restarted" + (f" {starts[name]} times" if starts[name] > 1 else ""))
+        if times:
+            yield f"{name} is there as before; between, it was {', '.join(times)}"
+    yield from _versions(read, after)
+
+
+def _versions(read: _Read, names: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(names):
+        versions = [(it.ts, it.version) for it in read.members if it.of == name and it.version]
+        before = [version for ts, version in versions if ts <= read.then.at_ms]
+        if versions and before and before[-1] != versions[-1][1]:
+            yield f"{name} runs version {versions[-1][1]}, which was {before[-1]}"
+
+
+def _leaders(read: _Read) -> Iterator[str]:
+    terms = [it for it in _within(read) if it.event == "leads"]
+    was, led = (moment.leader or "nobody, as far as it is recorded," for moment in _moments(read))
+    if not terms:
+        if was == led:
+            yield f"{led} led all the time"
+        else:
+            yield f"{was} led then, and {led} at the end: no term that began between is recorded"
+        return
+    each = ", ".join(f"{it.of} since {time_of_day(it.ts)} (term {it.epoch})" for it in terms[-5:])
+    more = f"{len(terms) - 5} more terms, and " if len(terms) > 5 else ""
+    yield f"{was} led then; the leader changed {_times(len(terms))}: {more}{each}"
+
+
+def _moments(read: _Read) -> tuple[ClusterThen, ClusterThen]:
+    return read.then, read.now
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _owners(
+    other: Sequence[Changed],
+    without: Sequence[Changed],
+    new: Sequence[str],
+    total: int,
+    most: int | None,
+) -> Iterator[str]:
+    """How many owners changed by which cause, and the bundles."""
+    if not other:
+        yield f"no bundle of {total} has another owner"
+    else:
+        causes = Counter(it.cause for it in other)
+        each = "; ".join(f"{count}: {cause}" for cause, count in causes.most_common())
+        yield f"{len(other)} of {count_of(total, 'bundle')} have another owner ({each})"
+        for it in other[:most]:
+            yield f"  {it.bundle}: {it.before} → {it.after} ({it.cause})"
+        yield from _more(len(other), most)
+    replaced = len(without)
+    if replaced:
+        causes = Counter(it.cause for it in without)
+        each = "; ".join(f"{count}: {cause}" for cause, count in causes.most_common())
+        yield f"{count_of(replaced, 'bundle')} had an owner and has none now ({each})"
+    if new:
+        yield f"{count_of(len(new), 'bundle')} got an owner that had none: {named(new)}"
+
+
+def _more(count: int, most: int | None) -> Iterator[str]:
+    if most is not None and count > most:
+        yield f"  and {count - most} more: --each shows all"
+
+
+def _loads(read: _Read) -> Shown:
+    before, after = read.then.brokers(), read.now.brokers()
+    owned_then, owned_now = read.then.owned(), read.now.owned()
+    rows = []
+    for name in sorted({*before, *after}):
+        was, now = before.get(name), after.get(name)
+        usage = [None if it is None else 100 * it["usage"] for it in (was, now)]
+        rates = [None if it is None else rate_of(it) for it in (was, now)]
+        bundles = [
+            None if it is None else of[name] for it, of in ((was, owned_then), (now, owned_now))
+        ]
+        rows.append((name, _arrow(usage), _arrow(bundles, digits=0), _arrow(rates)))
+    headers = ("broker", "load %", "bundles", "msg/s")
+    return table(headers, rows) if rows else "no load of a broker is recorded"
+
+
+def _traffic(read: _Read) -> Shown:
+    before, after = (moment.sums(tenants=True) for moment in _moments(read))
+    rows = []
+    for name in sorted({*before, *after}):
+        was_and_is = [of.get(name, {}) for of in (before, after)]
+        sizes = [
+            (it.get("msg_throughput_in", 0.0) + it.get("msg_throughput_out", 0.0)) / (1 << 20)
+            for it in was_and_is
+        ]
+        rows.append((name, _arrow(map(rate_of, was_and_is)), _arrow(sizes, digits=2)))
+    headers = ("tenant", "msg/s", "MiB/s")
+    return table(headers, rows) if rows else "no traffic is recorded"
+
+
+def _arrow(figures: Iterable[float | None], digits: int = 1) -> str:
+    return " → ".join("-" if it is None else f"{it:,.{digits}f}" for it in figures)
+
+
+def _changes(of: KnownChanges, since_ms: int, most: int | None) -> Iterator[str]:
+    changes = of.changes
+    if not changes:
+        yield "nobody changed a setting, limit, pin, cordon or anything else"
+        return
+    yield f"{count_of(len(changes), 'change')} by operators, and by brokers of themselves:"
+    for it in changes[:most]:
+        who = " for ".join(filter(None, (it.role, it.proxied))) or it.address
+        note = f" ({it.note})" if it.note else ""
+        yield f"  {clock(it.ts)} {who}: {it}{note}"
+    if most is not None and len(changes) > most:
+        since = clock(since_ms).replace(" ", "T")
+        yield f"  and {len(changes) - most} more: loadmanager admin audit --since {since}"
+
+
+def _missing(read: _Read, missing: Missing, most: int | None) -> Iterator[str]:
+    """What was there and is not."""
+    lines = list(_missing_lines(missing, most))
+    if lines:
+        yield "MISSING NOW, and there then:"
+        yield from lines
+    else:
+        yield "nothing of what was there then is missing, as far as it is recorded"
+    if missing.uncounted:
+        owners = count_of(len(missing.uncounted), "bundle")
+        yield (
+            f"the traffic and clients of {owners} are not compared: their owner of one of the "
+            "moments had recorded none yet"
+        )
+    if not missing.all_topics:
+        yield (
+            "of topics, only the busiest of each broker are recorded (loadManagerHistoryMaxTopics):"
+            " others are compared by their namespaces only"
+        )
+    if any(not moment.brokers() for moment in _moments(read)):
+        yield "no broker is recorded at one of the moments: see below"
+
+
+def _missing_lines(missing: Missing, most: int | None) -> Iterator[str]:
+    for it in missing.bundles[:most]:
+        yield f"  {it.bundle} has no owner; {it.before} was it ({it.cause})"
+    yield from _more(len(missing.bundles), most)
+    for name in missing.namespaces[:most]:
+        yield f"  {name} has no traffic"
+    yield from _more(len(missing.namespaces), most)
+    for topic in missing.topics[:most]:
+        yield f"  {topic} has no traffic"
+    yield from _more(len(missing.topics), most)
+    for fewer in missing.fewer[:most]:
+        has = count_of(fewer.after, fewer.what.removesuffix("s"))
+        yield f"  {fewer.namespace} has {has}, and had {fewer.before}"
+    yield from _more(len(missing.fewer), most)
+    for step in missing.clients[:most]:
+        of = f" of {step.subscription}" if step.subscription else ""
+        why = f": {step.reason}" if step.reason else ""
+        who = f"{step.what} {step.name}{of} from {step.client} on {step.topic}"
+        yield f"  {who} left at {clock(step.ts)} and has not come back{why}"
+    yield from _more(len(missing.clients), most)
+
+
+def _document(
+    read: _Read, missing: Missing, *, other: Sequence[Changed], new: Sequence[str]
+) -> dict[str, Any]:
+    """For programs."""
+    of: dict[str, Any] = {
+        name: {
+            "at": moment.at_ms,
+            "leader": moment.leader,
+            "gone": dict(moment.gone),
+            "brokers": moment.brokers(),
+            "owned": dict(moment.owned()),
+            "tenants": {name: dict(it) for name, it in moment.sums(tenants=True).items()},
+        }
+        for name, moment in (("before", read.then), ("after", read.now))
+    }
+    return {
+        **of,
+        "members": to_builtins(_within(read)),
+        "owners": [it._asdict() for it in other],
+        "new": list(new),
+        "changes": to_builtins(read.changes.changes),
+        "missing": {
+            "bundles": [it._asdict() for it in missing.bundles],
+            "namespaces": missing.namespaces,
+            "topics": missing.topics,
+            "allTopics": missing.all_topics,
+            "fewer": [it._asdict() for it in missing.fewer],
+            "clients": to_builtins(missing.clients),
+            "uncounted": missing.uncounted,
+        },
+        "notes": [*read.notes, *read.changes.notes],
+    }

@@ -1,0 +1,265 @@
+"""What differs between two moments, by what the brokers recorded of both and between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from loadmanager.cli.admin.archives import figures
+from loadmanager.cli.admin.past_owners import PastBundle, in_bundle
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import BrokerLoad, Decision, OwnershipStep, TopicLoad
+from loadmanager.engine.moves.move import Author, MoveState
+from loadmanager.engine.ownership.states import BundleState, LifeCause
+from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
+from loadmanager.kit.names import TopicName
+
+QUIET = 0.0005
+"""Fewer messages/s are none: they are rounded away."""
+MOVED_BY = {
+    Author.CYCLE.value: "the balancer moved them",
+    Author.OPERATOR.value: "an operator moved them",
+    Author.DRAIN.value: "their broker was drained",
+    Author.PLAN.value: "a plan was carried out",
+    Author.GOAL.value: "a goal was worked for",
+    "merge": "they were to be merged",
+}
+ENDED_BY = {
+    LifeCause.LEADER.value: "the leader had them unloaded",
+    LifeCause.OPERATOR.value: "an operator had them unloaded",
+    LifeCause.SPLIT.value: "they were split",
+    LifeCause.MERGE.value: "they were merged",
+    LifeCause.STOP.value: "their broker stopped",
+    LifeCause.LOSS.value: "their broker lost its session or their claims",
+}
+LEFT = {
+    "stopped": "their broker stopped",
+    "drained": "their broker was drained",
+    "lost": "their broker was lost",
+}
+UNKNOWN = "why is not recorded"
+Figures = dict[str, float]
+REPLACED = (ENDED_BY[LifeCause.SPLIT.value], ENDED_BY[LifeCause.MERGE.value])
+"""Bundles that are no more: others have their topics."""
+
+
+@dataclass(slots=True)
+class ClusterThen:
+    """The cluster at one moment."""
+
+    at_ms: int
+    bundles: dict[str, PastBundle]
+    loads: Sequence[ArchivedLoads]
+    gone: Mapping[str, str]
+    """Broker → how it had left, of those that were not there."""
+    leader: str | None = None
+
+    def brokers(self) -> dict[str, Figures]:
+        """The brokers that were there, with their figures."""
+        return self._of(BrokerLoad.kind)
+
+    def owned(self) -> Counter[str]:
+        """Broker → how many bundles it owned."""
+        return Counter(it.owner for it in self.bundles.values() if it.owner is not None)
+
+    def topics(self) -> dict[str, Figures]:
+        """The recorded ones of the brokers that were there: of each its busiest."""
+        return self._of(TopicLoad.kind)
+
+    def has_all_topics(self) -> bool:
+        """Whether every topic that is not among the recorded ones had no traffic."""
+        brokers = self.brokers()
+        recorded = {it.broker: it for it in self._there(TopicLoad.kind)}
+        for broker, of in brokers.items():
+            loads = recorded.get(broker)
+            if loads is None:
+                if of["topics"] >= 1:
+                    return False
+                continue
+            rates = [rate_of(figures(loads, name)) for name in loads.figures]
+            if len(rates) < round(of["topics"]) and min(rates, default=1.0) > QUIET:
+                return False
+        return True
+
+    def uncounted(self) -> set[str]:
+        """Bundles whose owner has recorded no figures of them yet."""
+        return {it.bundle for it in self.bundles.values() if it.owner and it.by != it.owner}
+
+    def sums(self, *, tenants: bool) -> dict[str, Figures]:
+        """Namespace or tenant → the sums of the figures of its bundles that had an owner."""
+        sums = dict[str, Figures]()
+        for it in self.bundles.values():
+            name = split_bundle_name(it.bundle)[0]
+            of = sums.setdefault(name.partition("/")[0] if tenants else name, {})
+            if it.owner is not None and it.by == it.owner:
+                for column, figure in it.figures.items():
+                    of[column] = of.get(column, 0.0) + figure
+        return sums
+
+    def _there(self, kind: str) -> Iterator[ArchivedLoads]:
+        return (it for it in self.loads if it.kind == kind and it.broker not in self.gone)
+
+    def _of(self, kind: str) -> dict[str, Figures]:
+        return {name: figures(it, name) for it in self._there(kind) for name in it.figures}
+
+
+def rate_of(of: Mapping[str, float]) -> float:
+    """Messages/s, in and out."""
+    return of.get("msg_rate_in", 0.0) + of.get("msg_rate_out", 0.0)
+
+
+class Changed(NamedTuple):
+    """A bundle whose owner is another one."""
+
+    bundle: str
+    before: str | None
+    after: str | None
+    cause: str
+
+
+class Fewer(NamedTuple):
+    """Producers or consumers of a namespace that are fewer."""
+
+    namespace: str
+    what: str
+    before: int
+    after: int
+
+
+@dataclass(slots=True)
+class Missing:
+    """What was there at the first moment and is not at the second."""
+
+    bundles: list[Changed] = field(default_factory=list)
+    """Without an owner."""
+    namespaces: list[str] = field(default_factory=list)
+    """Without traffic."""
+    topics: list[str] = field(default_factory=list)
+    """Without traffic, in namespaces that have some."""
+    all_topics: bool = True
+    """Whether others than these are known to have traffic still, or had none."""
+    fewer: list[Fewer] = field(default_factory=list)
+    clients: list[ClientStep] = field(default_factory=list)
+    """Producers and consumers whose last recorded step is that they left."""
+    uncounted: list[str] = field(default_factory=list)
+    """Bundles of whose traffic nothing is known at one of the moments."""
+
+
+def causes_of(
+    changed: Iterable[tuple[str, str | None, str | None]], events: Iterable[ArchivedEvent]
+) -> list[Changed]:
+    """Bundle, owner before and after, with the cause for which the owner before ended; `events`:
+    what was recorded between, of moves, owners and members, the oldest first.
+    """
+    ended = dict[tuple[str, str], str]()
+    moved = dict[tuple[str, str], str]()
+    left = dict[str, str]()
+    for event in events:
+        if event.kind == OwnershipStep.kind:
+            step = event.record_as(OwnershipStep)
+            if step.after == BundleState.FREE.value and step.cause in ENDED_BY:
+                ended.setdefault((step.bundle, step.broker), step.cause or "")
+        elif event.kind == MemberChange.kind:
+            change = event.record_as(MemberChange)
+            if change.event == "left":
+                left[change.of] = LEFT.get(change.how, LEFT["lost"])
+        elif event.kind == f"{Decision.kind}.move":
+            move = event.record_as(Decision)
+            if move.state == MoveState.DONE.value and move.source:
+                author = MOVED_BY.get(move.author or "", MOVED_BY[Author.OPERATOR.value])
+                moved.setdefault((move.bundle or "", move.source), author)
+
+    def cause(bundle: str, owner: str) -> str:
+        key, own = (bundle, owner), ended.get((bundle, owner))
+        if own == LifeCause.LOSS.value or own is None:
+            return moved.get(key) or left.get(owner) or ENDED_BY.get(own or "", UNKNOWN)
+        return moved.get(key) or ENDED_BY[own]
+
+    return [Changed(it[0], it[1], it[2], cause(it[0], it[1] or "")) for it in changed]
+
+
+def changed_owners(
+    then: ClusterThen, now: ClusterThen, events: Sequence[ArchivedEvent]
+) -> tuple[list[Changed], list[Changed], list[str]]:
+    """Bundles with another owner; those that have none any more; and those that are new, because
+    others were split or merged, or because nobody had looked them up before.
+    """
+    changed = list[tuple[str, str | None, str | None]]()
+    for bundle, was in sorted(then.bundles.items()):
+        if was.owner is None:
+            continue
+        owner = None if (now_is := now.bundles.get(bundle)) is None else now_is.owner
+        if owner != was.owner:
+            changed.append((bundle, was.owner, owner))
+    new = [
+        bundle
+        for bundle, it in sorted(now.bundles.items())
+        if it.owner is not None
+        and ((was_not := then.bundles.get(bundle)) is None or was_not.owner is None)
+    ]
+    caused = causes_of(changed, events)
+    without = [it for it in caused if it.after is None]
+    return [it for it in caused if it.after is not None], without, new
+
+
+def missing_of(
+    then: ClusterThen,
+    now: ClusterThen,
+    without: Sequence[Changed],
+    clients: Iterable[ArchivedEvent],
+) -> Missing:
+    """What was there then and is not now; `clients`: their steps between, the oldest first."""
+    unknown = then.uncounted() | now.uncounted()
+    silent_about = {split_bundle_name(bundle)[0] for bundle in unknown}
+    before, after = then.sums(tenants=False), now.sums(tenants=False)
+    missing = Missing(uncounted=sorted(unknown))
+    missing.bundles = [it for it in without if it.cause not in REPLACED]
+    for name, was in sorted(before.items()):
+        of = after.get(name, {})
+        if name in silent_about:
+            continue
+        if rate_of(was) > QUIET >= rate_of(of):
+            missing.namespaces.append(name)
+        for what in ("producers", "consumers"):
+            had, has = round(was.get(what, 0.0)), round(of.get(what, 0.0))
+            if has < had:
+                missing.fewer.append(Fewer(name, what, had, has))
+    missing.topics, missing.all_topics = _quiet_topics(then, now, unknown, missing.namespaces)
+    missing.clients = departed(clients)
+    return missing
+
+
+def _quiet_topics(
+    then: ClusterThen, now: ClusterThen, unknown: Iterable[str], namespaces: Sequence[str]
+) -> tuple[list[str], bool]:
+    had, have, whole = then.topics(), now.topics(), now.has_all_topics()
+    unknown = list(unknown)
+    quiet = []
+    for topic, of in sorted(had.items()):
+        if rate_of(of) <= QUIET or rate_of(have.get(topic, {})) > QUIET:
+            continue
+        if topic not in have and not whole:
+            continue
+        try:
+            name = TopicName.parse(topic)
+        except LoadManagerError:
+            continue
+        hidden = str(name.namespace) in namespaces
+        if not hidden and not any(in_bundle(name, bundle) for bundle in unknown):
+            quiet.append(topic)
+    return quiet, whole and then.has_all_topics()
+
+
+def departed(events: Iterable[ArchivedEvent]) -> list[ClientStep]:
+    """The last steps of those that left and did not come again, by topic and name."""
+    last = dict[tuple[str, str, str, str], ClientStep]()
+    for event in events:
+        step = event.record_as(ClientStep)
+        if step.event in ("attached", "left"):
+            last[step.what, step.topic or "", step.subscription or "", step.name] = step
+    return [step for _, step in sorted(last.items()) if step.event == "left"]

@@ -1,0 +1,189 @@
+"""`loadmanager admin compare`: two moments, what differs, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import serving
+from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in, written
+from cli.test_admin_command import Shell
+
+from loadmanager.cli.admin.differences import causes_of
+from loadmanager.cli.admin.past_owners import owners_at
+from loadmanager.cli.admin.times import clock
+from loadmanager.engine.bundles.ranges import topic_hash
+from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import (
+    AuditedChange,
+    BrokerLoad,
+    BundleLoad,
+    OwnershipStep,
+    TopicLoad,
+)
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.system.clock import SystemClock
+
+UNUSED = {name: ResourceUsage() for name in RESOURCES}
+LOW, HIGH = "0x00000000_0x80000000", "0x80000000_0xffffffff"
+TEXTS = {"reason": "", "before": "Opening", "after": "Owned"}
+
+
+def a_topic(namespace: str, bundle: str, *, besides: str = "") -> str:
+    """One that lies in a half of its namespace."""
+    names = (f"persistent://{namespace}/t{number}" for number in range(100))
+    halves = {name: LOW if topic_hash(name) < 0x80000000 else HIGH for name in names}
+    return next(name for name, half in halves.items() if half == bundle and name != besides)
+
+
+def loads_of(ts: int, broker: str, usage: float, bundles: dict[str, tuple[float, int]]) -> Any:
+    """A minute of a broker; `bundles`: bundle → messages/s, and its producers."""
+    yield BrokerLoad(
+        ts=ts, broker=broker, interval_ms=MINUTE, usage=usage, topics=9, bundles=len(bundles),
+        msg_rate_in=sum(rate for rate, _ in bundles.values()), **UNUSED,
+    )  # fmt: skip
+    for bundle, (rate, producers) in bundles.items():
+        yield BundleLoad(
+            ts=ts, broker=broker, interval_ms=MINUTE, bundle=bundle, msg_rate_in=rate,
+            producers=producers,
+        )  # fmt: skip
+
+
+async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker was lost, a bundle moved, a limit changed, a namespace and a topic fell silent."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, end = now - 60 * MINUTE, now - 30 * MINUTE
+    lost_bundle, moved = f"acme/orders/{LOW}", f"acme/orders/{HIGH}"
+    quiet, stays, nobodys = f"beta/jobs/{LOW}", f"gold/pay/{LOW}", f"gold/pay/{HIGH}"
+    silent = a_topic("gold/pay", LOW)
+    loud = a_topic("gold/pay", LOW, besides=silent)
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a, b = served.broker_id(0), served.broker_id(1)
+        lost = "127.0.0.1:1"
+
+        def topics(ts: int, rates: dict[str, float]) -> list[TopicLoad]:
+            of = {"ts": ts, "broker": a, "interval_ms": MINUTE, "bundle": stays}
+            return [
+                TopicLoad(topic=topic, msg_rate_in=rate, msg_throughput_in=rate, **of)
+                for topic, rate in rates.items()
+            ]
+
+        owned = [
+            OwnershipStep(ts=then - 2 * MINUTE, broker=broker, bundle=bundle, **TEXTS)
+            for broker, bundle in ((lost, lost_bundle), (lost, nobodys))
+        ]
+        gained = OwnershipStep(ts=then + MINUTE, broker=a, bundle=lost_bundle, **TEXTS)
+        left = MemberChange(
+            ts=then + 50_000, broker=a, of=lost, event="left", how="lost", bundles=2
+        )
+        leads = MemberChange(ts=then + 51_000, broker=a, of=a, event="leads", epoch=2, before=lost)
+        first = MemberChange(ts=then - 9 * MINUTE, broker=lost, of=lost, event="leads", epoch=1)
+        limit = AuditedChange(
+            ts=then + 2 * MINUTE, broker=a, role="jane", address="10.0.0.7", over="http", what="",
+            path=paths.cordon(b), after="{}", words="cordoned b",
+        )  # fmt: skip
+        move = a_decision(
+            then + 3 * MINUTE, "move", bundle=moved, source=a, destination=b, author="cycle",
+            state="done", move="1-m1", ended_at=then + 3 * MINUTE,
+        )  # fmt: skip
+        client = {"client": "10.0.0.9:7", "address": "10.0.0.9", "what": "producer", "name": "p1"}
+        gone = ClientStep(
+            ts=then + 4 * MINUTE, broker=a, event="left", topic=silent, bundle=stays, **client
+        )
+        before_a = {moved: (10.0, 1), stays: (5.0, 3)}
+        after_a = {lost_bundle: (20.0, 1), stays: (4.0, 2)}
+        await written(
+            served, 0,
+            *loads_of(then, a, 0.5, before_a), *topics(then, {silent: 1.0, loud: 4.0}),
+            *loads_of(end, a, 0.75, after_a), *topics(end, {silent: 0.0, loud: 4.0}),
+            *loads_of(then, lost, 0.9, {lost_bundle: (20.0, 1), nobodys: (7.0, 1)}),
+            first, *owned, gained, left, leads, limit, move, gone,
+        )  # fmt: skip
+        released = OwnershipStep(
+            ts=then + 3 * MINUTE, broker=a, bundle=moved, before="Owned", after="Free", reason="",
+            cause="leader", destination=b,
+        )  # fmt: skip
+        taken = OwnershipStep(ts=then + 3 * MINUTE, broker=b, bundle=moved, **TEXTS)
+        await written(served, 0, released)
+        await written(
+            served, 1,
+            *loads_of(then, b, 0.2, {quiet: (3.0, 1)}),
+            *loads_of(end, b, 0.1, {quiet: (0.0, 1), moved: (10.0, 1)}), taken,
+        )  # fmt: skip
+        times = [clock(at).replace(" ", "T") for at in (then, end)]
+        words = ("compare", "--since", times[0], "--until", times[1])
+        status, out, _ = await shell.run(*words)
+        assert status == 0
+        assert "3 brokers then, 2 now" in out
+        assert f"{lost} IS NOT THERE ANY MORE: lost since {clock(left.ts)}" in out
+        assert f"{lost} led then; the leader changed once: {a} since" in out
+        moved_by = "1: their broker was lost; 1: the balancer moved them"
+        assert f"2 of 5 bundles have another owner ({moved_by})" in out
+        assert f"  {moved}: {a} → {b} (the balancer moved them)" in out
+        assert "50.0 → 75.0" in out
+        assert "cordoned b" in out
+        missing = out.partition("MISSING NOW")[2]
+        assert f"  {nobodys} has no owner; {lost} was it (their broker was lost)" in missing
+        assert "  beta/jobs has no traffic" in missing
+        assert f"  {silent} has no traffic" in missing
+        assert loud not in missing
+        assert "  gold/pay has 2 producers, and had 4" in missing
+        assert "producer p1 from 10.0.0.9:7" in missing
+        assert "orders has" not in missing  # another broker has all of it
+        assert "only the busiest of each broker" in missing  # two of nine
+        document = await shell.json(*words)
+        assert document["missing"]["topics"] == [silent]
+        assert {it["bundle"] for it in document["owners"]} == {lost_bundle, moved}
+        assert (document["before"]["leader"], document["after"]["leader"]) == (lost, a)
+        status, _, err = await shell.run("compare", "--since", times[1], "--until", times[0])
+        assert (status, "--since is after --until" in err) == (2, True)
+        recorded_in(tmp_path, [(1, end - 2 * MINUTE, now)])
+        assert "recorded nothing at" in (await shell.run(*words))[1]
+        status, _, err = await shell.run("compare", "--since", "9d", "--until", "8d")
+        assert (status, "nothing is recorded of" in err) == (1, True)
+
+
+def member(number: int, ts: int, event: str, **more: Any) -> ArchivedEvent:
+    """A record of a broker."""
+    record = {"ts": ts, "broker": "a", "of": "b", "event": event, **more}
+    return ArchivedEvent(number, "member", ts, ts, 1, record)
+
+
+def step(number: int, ts: int, after: str, cause: str = "lookup") -> ArchivedEvent:
+    """A record of a bundle at broker b."""
+    before = "Opening" if after == "Owned" else "Owned"
+    of = {"before": before, "after": after, "cause": cause, "reason": ""}
+    record = {"ts": ts, "broker": "b", "bundle": f"t/n/{LOW}", **of}
+    return ArchivedEvent(number, "ownership", ts, ts, 1, record)
+
+
+def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -> None:
+    """The leader records it within a second, when the next process may own bundles already."""
+    before = [member(1, 1_000, "starts", startedAt=900), step(2, 2_000, "Owned")]
+    again = [member(3, 9_000, "starts", startedAt=8_000), step(4, 9_500, "Owned")]
+    left = member(5, 9_900, "left", how="lost", startedAt=900)
+    (bundle,) = owners_at([], [*before, *again, left], 10_000)
+    assert bundle.owner == "b"
+    assert not owners_at([], [*before, left], 10_000)
+
+
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [
+        ([step(1, 5, "Free", "operator")], "an operator had them unloaded"),
+        ([step(1, 5, "Free", "split")], "they were split"),
+        ([member(1, 5, "left", how="stopped"), step(2, 6, "Free", "loss")], "their broker stopped"),
+        ([step(1, 5, "Free", "loss")], "their broker lost its session or their claims"),
+        ([step(1, 5, "Owned")], "why is not recorded"),
+    ],
+)
+def test_causes(events: list[ArchivedEvent], cause: str) -> None:
+    """Why a broker owns a bundle no more."""
+    (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], events)
+    assert changed.cause == cause
