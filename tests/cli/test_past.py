@@ -1141,3 +1141,22 @@ async def test_a_move_is_one_line_of_a_brokers_story(
             lambda: shell.run("history", BUNDLE),
             lambda answer: all(step in answer[1] for step in steps),
         )
+
+
+async def test_status_counts_apart_what_nobody_took_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """A lookup that is sent on, and not repeated there: the bundle is placed, and has no owner."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await until(lambda: served.broker_id(1) in served.brokers[0].use.brokers.reports)
+        for number in range(20):
+            path = f"/lookup/v2/topic/persistent/acme/orders/t{number}?authoritative=false"
+            if (await served.ask("GET", path)).status == 307:
+                break
+        owned = len(served.owners())
+        cluster = await eventually(
+            lambda: shell.json("status"), lambda told: told["bundles"] == owned, within_s=30
+        )
+        assert cluster["awaited"] == 1
+        said = (await shell.run("status"))[1]
+        assert f"{owned} bundle" in said
+        assert "with an owner (1 more placed, not yet served)" in said

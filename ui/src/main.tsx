@@ -163,7 +163,7 @@ function Summary(): JSX.Element | null {
         <i aria-hidden="true" /> {text}
       </p>
       <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
-      <Tile name="Bundles">{count(now.bundles)}</Tile>
+      <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>
       {now.headroom && <Tile name="Headroom">{headroom(now.headroom, now)}</Tile>}
       <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>

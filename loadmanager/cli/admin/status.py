@@ -167,7 +167,9 @@ def _status(
     rate = sum(broker.rate or 0 for broker in live)
     size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
-    yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    awaited = f" ({cluster.awaited} more placed, not yet served)" if cluster.awaited else ""
+    owned = f"{brokers}, {bundles} with an owner{awaited}{load}"
+    yield f"{owned}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
     if disks := fullest_text(live):
         yield disks
     ages = [broker.report_age_ms for broker in live if broker.report_age_ms is not None]

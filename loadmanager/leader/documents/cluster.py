@@ -168,7 +168,7 @@ class ClusterShown(Shape):
     paused: PauseShown | None
     moves: MovesCount
     bundles: int
-    """Bundles that have an owner."""
+    """Bundles that brokers say they own."""
     total: int
     """Brokers; `brokers` has the first ones by name, as many as `limit` allows."""
     brokers: list[BrokerShown]
@@ -180,6 +180,10 @@ class ClusterShown(Shape):
     """Brokers that left in the last days, the last one first; also those that are back."""
     replay: ReplayShown = msgspec.field(default_factory=not_measured)
     """How far off the last replay of a recorded day was: `headroom` goes by the same model."""
+    awaited: int = 0
+    """Bundles that are placed, or moving, and that no broker says it owns yet: some may be taken up
+    by nobody, where whoever asked for them did not go on.
+    """
     fleet: str | None = None
     """The cluster's name in the daemon beside Pulsar that answers; null: a broker does."""
     store_silent_ms: int | None = None
