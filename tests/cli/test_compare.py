@@ -187,3 +187,35 @@ def test_causes(events: list[ArchivedEvent], cause: str) -> None:
     """Why a broker owns a bundle no more."""
     (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], events)
     assert changed.cause == cause
+
+
+async def test_a_story_ends_with_the_time_without_an_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a bundle, over the time that is asked for."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, bundle = now - 60 * MINUTE, f"acme/orders/{LOW}"
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a, b = served.broker_id(0), served.broker_id(1)
+        fence = {"before": "Owned", "after": "Releasing", "reason": "", "destination": b}
+        free = {**fence, "before": "Releasing", "after": "Free", "pause_ms": 12_400.0}
+        owned = OwnershipStep(ts=then, broker=a, bundle=bundle, **TEXTS)
+        steps = [
+            OwnershipStep(ts=then + MINUTE + offset, broker=a, bundle=bundle, **step)
+            for offset, step in ((0, fence), (12_500, free))
+        ]
+        await written(served, 0, owned, *steps)
+        await written(
+            served, 1,
+            OwnershipStep(ts=then + MINUTE + 12_000, broker=b, bundle=bundle, **TEXTS),
+        )  # fmt: skip
+        until = ("--until", clock(then + 5 * MINUTE).replace(" ", "T"))
+        out = (await shell.run("history", bundle, *until))[1]
+        away = f"it had no owner that served it for 12 s in all, once, at {clock(then + MINUTE)}"
+        assert f"to {clock(then + 5 * MINUTE)} (5 min) {away}" in out
+        assert "Of before, no owner is recorded" in out
+        since = ("--since", clock(then + 2 * MINUTE).replace(" ", "T"))
+        out = (await shell.run("history", bundle, *since, *until))[1]
+        assert "(3 min) it always had an owner that served it" in out
+        assert "Of before" not in out

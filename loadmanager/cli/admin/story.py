@@ -24,6 +24,7 @@ from loadmanager.cli.admin.archives import (
 )
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.audit import PEERS
+from loadmanager.cli.admin.away import away_lines
 from loadmanager.cli.admin.bundle_show import full_name, verdict_lines
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
@@ -80,7 +81,8 @@ def history(
     """Tell what is recorded of a thing, the oldest first: owners, moves, splits, reasons, changes.
 
     The archives of all brokers answer. Of a topic, that of its present bundle is told, too; of a
-    bundle, that of the bundles that it was split from, and when its owner left.
+    bundle, that of the bundles that it was split from, and when its owner left. Both end with for
+    how long there was no owner that served it.
 
     A client is named by its address, with or without the port, or by the name of its producer,
     consumer or subscription: when it came, left and was refused, and why.
@@ -120,7 +122,7 @@ def history(
         _lines(told_once(newest, name), down, whole_after_ms) or _nothing(admin, name)
     ]
     load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
-    parts += [load] if load else []
+    parts += [load or [], away_lines(admin, names, since, until)]
     if len(newest) == limit:
         parts.append(f"the newest {limit} are shown: --limit shows more, --until earlier ones")
     elif since is None:
