@@ -35,6 +35,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
 from loadmanager.kit.units import MINUTE_MS
+from loadmanager.leader.documents.goals import ComparedMoves
 from loadmanager.leader.goal_bars import PASSING, SOON_MS, Bar, GoalWait
 from loadmanager.leader.goal_ends import (
     FRESH_MAX_S,
@@ -61,6 +62,8 @@ LATE_MS = 10_000
 does not move any more: that broker has refused the old leader's orders since.
 """
 READ_AT_ONCE = 8
+OTHERS_MAX = 20
+"""Moves that are named of those that were made and had not been shown."""
 AFTERWARDS_MS, AFTERWARDS_MAX_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
 """What came of an order is looked at so long after it has ended; by a leader that comes later than
 that, no more.
@@ -119,6 +122,30 @@ class OrderWork:
         self.batch = None
 
 
+@dataclass(slots=True)
+class MadeAsShown:
+    """The moves that were shown when a goal was proposed, and those that were made: these are
+    planned anew on fresh figures.
+    """
+
+    shown: dict[str, str]
+    """Bundle → where it was to go."""
+    made: list[tuple[str, str]] = field(default_factory=list)
+    """The bundles that arrived, and where."""
+
+    def document(self) -> ComparedMoves:
+        """For those who ask."""
+        others = [
+            f"{bundle} to {there}" for bundle, there in self.made if self.shown.get(bundle) != there
+        ]
+        return ComparedMoves(
+            shown=len(self.shown),
+            made=len(self.made),
+            as_shown=len(self.made) - len(others),
+            others=others[:OTHERS_MAX],
+        )
+
+
 @dataclass(slots=True, kw_only=True)
 class GoalWork:
     """The work of one term."""
@@ -128,6 +155,8 @@ class GoalWork:
     works: dict[str, OrderWork] = field(default_factory=dict)
     waits: dict[str, Reason] = field(default_factory=dict)
     """Order → why it does nothing now."""
+    compared: dict[str, MadeAsShown] = field(default_factory=dict)
+    """Of the orders that were proposed in this term."""
     looked_after: set[str] = field(default_factory=set)
     """Orders that were looked at some minutes after they had ended."""
     steady: SteadyPicture = field(init=False)
@@ -161,6 +190,9 @@ class GoalWork:
             return None
         order = replace(order, progress=progress, under_way=())
         await self.store(order)
+        if (compared := self.compared.get(order.id)) is not None:
+            done = [move for move in work.batch if move.state is MoveState.DONE]
+            compared.made += [(move.bundle, move.destination or "") for move in done]
         work.take(work.batch)
         return order
 

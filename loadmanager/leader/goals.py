@@ -27,7 +27,7 @@ from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.goal_work import GoalWork
+from loadmanager.leader.goal_work import GoalWork, MadeAsShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.windows import Window, any_open, next_open_ms
@@ -110,6 +110,8 @@ class TermGoals:
             if not await self._make_room():
                 raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
             await (self._begin(approved) if begun else self._store(order))
+        shown = {move.bundle: move.destination or "" for move in made.moves}
+        self.work.compared[order.id] = MadeAsShown(shown)
         log.info("goal proposed", goal=order.id, moves=len(made.moves), ends=made.ends.code)
         if begun:
             log.info("goal approved", goal=order.id)
@@ -164,6 +166,7 @@ class TermGoals:
             return False
         oldest = min(ended, key=lambda order: (order.ended_ms or order.made_ms, order.id))
         await self.moves.cluster.wishes.set_goal(oldest.id, None, self.checks)
+        self.work.compared.pop(oldest.id, None)
         return True
 
     def drain_of(self, broker: str) -> GoalOrder | None:
@@ -279,6 +282,7 @@ class TermGoals:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         fields["progress"], fields["under_way"] = self.work.so_far(order)
         pause = self.moves.pauses.expected()
+        compared = self.work.compared.get(order.id)
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,
@@ -289,6 +293,7 @@ class TermGoals:
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
             replay=self.moves.cluster.replay.shown,
+            compared=None if compared is None else compared.document(),
         )
 
     # Carrying out

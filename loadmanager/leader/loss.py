@@ -15,7 +15,7 @@ from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader.documents.cluster import BundleShown
-from loadmanager.leader.documents.loss import LossDestination, LostBundle
+from loadmanager.leader.documents.loss import LossDestination, LostBundle, RemainingBroker
 from loadmanager.leader.load_manager import LoadManager
 
 AT_ONCE = 100
@@ -32,6 +32,7 @@ class Rehomed:
     bundles: list[LostBundle] = field(default_factory=list)
     homeless: int = 0
     destinations: dict[str, LossDestination] = field(default_factory=dict)
+    remaining: list[RemainingBroker] = field(default_factory=list)
 
     def add(self, bundle: BundleShown, placement: Placement) -> None:
         """Count where a bundle would go."""
@@ -68,8 +69,8 @@ async def rehomed(
     many as `limit`. Raises `BadInputError` if no other broker has a report.
     """
     settings = load_manager.strategies.value
-    snapshot = load_manager.snapshot(settings, passing=True)
-    snapshot = snapshot.without(dict.fromkeys(lost, LOST)).planning()
+    whole = load_manager.snapshot(settings, passing=True)
+    snapshot = whole.without(dict.fromkeys(lost, LOST)).planning()
     if not snapshot.available:
         raise BadInputError("no other broker would be left")
     memories, rng = load_manager.memories, copy.deepcopy(load_manager.term.rng)
@@ -89,4 +90,11 @@ async def rehomed(
                 isolated[namespace] = bool(filters.may_serve(snapshot, namespace)[1])
             total.bundles.append(_lost(bundle, placement, isolated=isolated[namespace]))
         await sleep(0)
+    more = {name: there.throughput for name, there in total.destinations.items()}
+    usages = load_manager.usage.with_more(whole, settings, load_manager.memories, more)
+    total.remaining = [
+        RemainingBroker(broker=name, usage=now, usage_after=then, usage_error=error)
+        for name, (now, then, error) in sorted(usages.items())
+        if name not in lost
+    ]
     return total

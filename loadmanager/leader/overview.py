@@ -346,6 +346,8 @@ class TermOverview:
             bundles=total.bundles,
             destinations=[total.destinations[name] for name in sorted(total.destinations)],
             homeless=total.homeless,
+            remaining=total.remaining,
+            overloaded_percent=self.load_manager.strategies.value.overloaded_percent,
         )
 
     # Decisions

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -14,6 +15,7 @@ from loadmanager.engine.load.headroom import Headroom
 from loadmanager.engine.load.learned import NOTHING_LEARNED, Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Skip
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -86,15 +88,8 @@ class ModelledUsage:
         """
         if not snapshot.reports:
             return ()
-        remembered: Learned = memories.of(balanced.SHEDDER).model
-        by_shedder = bool(remembered.brokers)
-        model = fit(
-            snapshot.columns,
-            snapshot.averages,
-            settings.weights,
-            remembered if by_shedder else self.learned,
-            learning=not by_shedder,
-        )
+        by_shedder = self._by_shedder(memories)
+        model = self._fitted(snapshot, settings, memories, learning=not by_shedder)
         carried = model.usage(snapshot.columns.throughputs).tolist()
         errors = model.error.tolist()
         names = snapshot.columns.names
@@ -117,3 +112,44 @@ class ModelledUsage:
             for name, why in self.doubts.items()
             if name not in before or before[name].code != why.code
         )
+
+    def with_more(
+        self,
+        snapshot: ClusterSnapshot,
+        settings: StrategySettings,
+        memories: Memories,
+        more: Mapping[str, float],
+    ) -> dict[str, tuple[float, float, float]]:
+        """brokerId → its usage now, that with so many more bytes/s, and the mean error of these;
+        empty: nothing says it, or no cycle has looked yet. Nothing is learned.
+        """
+        if not snapshot.reports or not self.usages:
+            return {}
+        model = self._fitted(snapshot, settings, memories, learning=False)
+        if not model.trusted.any():
+            return {}
+        names, carried = snapshot.columns.names, snapshot.columns.throughputs
+        added = np.array([more.get(name, 0.0) for name in names])
+        figures = (model.usage(carried), model.usage(carried + added), model.error)
+        columns = (each.tolist() for each in figures)
+        return {
+            name: (now, then, error) for name, now, then, error in zip(names, *columns, strict=True)
+        }
+
+    @staticmethod
+    def _by_shedder(memories: Memories) -> bool:
+        remembered: Learned = memories.of(balanced.SHEDDER).model
+        return bool(remembered.brokers)
+
+    def _fitted(
+        self,
+        snapshot: ClusterSnapshot,
+        settings: StrategySettings,
+        memories: Memories,
+        *,
+        learning: bool,
+    ) -> UsageModel:
+        remembered: Learned = memories.of(balanced.SHEDDER).model
+        learned = remembered if self._by_shedder(memories) else self.learned
+        columns, averages = snapshot.columns, snapshot.averages
+        return fit(columns, averages, settings.weights, learned, learning=learning)

@@ -691,6 +691,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert goal["limits"]["stay"] == [names[0]]
         status, out, _ = await shell.run("goals", "approve", goal["id"], "--at", "1h")
         assert (status, "is approved and carried out from 20" in out) == (0, True)
+        assert "that were shown may be made, within its limits" in out
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
         assert f"stay: {names[0]}" in out

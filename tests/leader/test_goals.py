@@ -136,6 +136,35 @@ async def test_a_goal_is_reached() -> None:
         assert progress.clients == EACH_CLIENTS * progress.arrived
         assert {move.author for move in scene.led.ended} == {Author.GOAL}
         assert {move.why["goal"] for move in scene.led.ended} == {shown.id}
+        compared = scene.goals.goal(shown.id).compared
+        assert compared is not None
+        assert (compared.shown, compared.made) == (shown.promise.moves, progress.arrived)
+        made = {(move.bundle, move.destination) for move in scene.led.ended}
+        as_shown = made & {(move.bundle, move.destination) for move in shown.moves}
+        assert compared.as_shown == len(as_shown)
+        assert len(compared.others) == len(made - as_shown)
+
+
+async def test_moves_that_were_not_shown_are_named() -> None:
+    """What a fresh look makes of a goal is other moves, once bundles are elsewhere."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Filled("b2:8080"), PlanLimits())
+        first = shown.moves[0]
+        assert scene.goals.goal(shown.id).compared is not None
+        source, there = scene.led.fleet.brokers[1], scene.led.fleet.brokers[3]
+        await source.release(first.bundle)
+        await there.acquire(first.bundle)
+        await scene.report()
+        await scene.goals.approve(shown.id)
+        await scene.run(shown.id)
+        compared = scene.goals.goal(shown.id).compared
+        assert compared is not None
+        made = {move.bundle: move.destination for move in scene.led.ended}
+        assert compared.made == len(made)
+        others = made.items() - {move.bundle: move.destination for move in shown.moves}.items()
+        assert others
+        assert set(compared.others) == {f"{bundle} to {broker}" for bundle, broker in others}
+        assert compared.as_shown == len(made) - len(others)
 
 
 async def test_it_is_judged_again_when_sensors_have_settled() -> None:

@@ -65,6 +65,8 @@ async def test_pins_and_rules_are_told() -> None:
         assert loss.bundles[1].pinned_to == "b1:8080"
         text = list(losses_text(loss))
         assert text[0] == "of b1:8080 now: 2 bundles, which placement would send"
+        assert any(line.endswith("another order may place some elsewhere") for line in text)
+        assert any("what the others would use then is not known" in line for line in text)
         assert f"  {BUNDLES[0]} to b0:8080 (9 messages/s; pinned there)" in text
         assert "1 bundle pinned to a lost broker: such a pin does not count then" in text
         await led.policies.set_isolation_policy("gold", {**ISOLATED, "unload_scope": "none"})

@@ -8,6 +8,7 @@ import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
 
+from loadmanager.cli.admin.what_if import losses_text
 from loadmanager.engine.load.headroom import Headroom
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Cordon
@@ -94,6 +95,28 @@ def test_one_moment_does_not_change_headroom() -> None:
     assert look(7, 3.0, brokers="ab", resource="bandwidthOut") == 3.0
     assert lately.steady(8 * 60_000, "ab", None) is None
     assert look(9, 5.0, brokers="ab") == 5.0
+
+
+async def test_what_the_others_would_use_without_a_broker() -> None:
+    """By the model: the one that takes the bundle of 60 % besides its own is overloaded then, and
+    the others use what they did.
+    """
+    async with led_fleet(4, strategies=StrategySettings(shedder="ThresholdShedder")) as led:
+        await shown(led, stuck_after=CYCLES)
+        loss = await led.overview.loss(["b3:8080"], 10)
+        (there,) = loss.destinations
+        assert [it.broker for it in loss.remaining] == ["b0:8080", "b1:8080", "b2:8080"]
+        for index, it in enumerate(loss.remaining):
+            assert it.usage == pytest.approx(0.3 + 0.1 * index, abs=0.05)
+            more = 0.6 if it.broker == there.broker else 0.0
+            assert it.usage_after == pytest.approx(it.usage + more, abs=0.1)
+        text = list(losses_text(loss))
+        assert "OVERLOADED THEN, above 85%: 1 broker" in text
+        named = [line for line in text if " now to " in line]
+        assert named[0].startswith(f"  {there.broker} from ")
+        await led.report(2, {}, cpu=5, at_ms=9_000)
+        nothing = await led.overview.loss(["b2:8080"], 10)
+        assert all(it.usage_after == it.usage for it in nothing.remaining)
 
 
 async def test_headroom_is_shown() -> None:

@@ -331,6 +331,7 @@ def _state_lines(order: GoalShown) -> list[str]:
             f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all, "
             f"{last.clients:.0f} for {last.client_seconds:g} s were promised"
         )
+    lines += _compared(order)
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
         at = "now" if order.state == "approved" else "when last looked at"
@@ -380,7 +381,30 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     when = f"from {clock(begins)} on" if late else when
     hours = f", in {'; '.join(order.limits.windows)}" if order.limits.windows else ""
     text = f"goal {order.id} is approved and carried out {when}, by {by}{hours}"
-    return Output(raw, (text, *waits))
+    return Output(raw, (text, *waits, _anew(order)))
+
+
+def _anew(order: GoalShown) -> str:
+    """That other moves may be made than those that were shown."""
+    count = count_of(order.promise.moves, "move")
+    return (
+        f"its moves are planned anew on fresh figures, a few at a time: others than the {count} "
+        f"that were shown may be made, within its limits; `goals show {order.id}` names them"
+    )
+
+
+def _compared(order: GoalShown) -> list[str]:
+    """What was made of the moves that were shown."""
+    of = order.compared
+    if not order.progress.arrived or order.drain:
+        return []
+    if of is None:
+        return ["which moves were shown is not known any more: another leader had planned them"]
+    text = f"{of.as_shown} of the {count_of(of.made, 'move')} made are among the {of.shown} shown"
+    if not (left := of.made - of.as_shown):
+        return [text]
+    more = f" and {left - len(of.others)} more" if left > len(of.others) else ""
+    return [f"{text}; others, planned anew on fresh figures: {', '.join(of.others)}{more}"]
 
 
 def _waits(order: GoalShown) -> list[str]:

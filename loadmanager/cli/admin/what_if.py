@@ -78,6 +78,7 @@ def losses_text(loss: LossShown) -> Iterator[str]:
         size = there.throughput / (1 << 20)
         count = count_of(there.bundles, "bundle")
         yield f"  {count} to {there.broker} ({there.rate:,.0f} messages/s, {size:,.2f} MiB/s)"
+    yield from _verdict(loss)
     if loss.homeless:
         yield f"  {count_of(loss.homeless, 'bundle')} NOWHERE: no other broker qualifies"
     for each in loss.bundles[:LOST_NAMED]:
@@ -90,6 +91,35 @@ def losses_text(loss: LossShown) -> Iterator[str]:
     ruled = sum(bool(each.rules) for each in loss.bundles)
     if ruled:
         yield f"rules leave only some brokers to {count_of(ruled, 'bundle')}"
+
+
+def _verdict(loss: LossShown) -> Iterator[str]:
+    """What the other brokers would use then, the most used one first, and whether that is too
+    much.
+    """
+    yield (
+        "  each counts as placed for the next, the busiest first: lookups in another order may "
+        "place some elsewhere"
+    )
+    after = sorted(loss.remaining, key=lambda it: (-it.usage_after, it.broker))
+    if not after:
+        yield "  what the others would use then is not known: no model says what traffic costs"
+        return
+    limit = loss.overloaded_percent
+    over = [it for it in after if 100 * it.usage_after > limit]
+    if over:
+        yield f"OVERLOADED THEN, above {limit:g}%: {count_of(len(over), 'broker')}"
+    else:
+        yield f"none of the {count_of(len(after), 'other broker')} would be above {limit:g}%:"
+    for it in after[:LOST_NAMED]:
+        error = f", the model is {100 * it.usage_error:.1f} points off on the mean"
+        yield f"  {it.broker} from {it.usage:.0%} now to {it.usage_after:.0%}{error}"
+    unmeasured = sum(each.rate is None for each in loss.bundles)
+    if unmeasured:
+        count = count_of(unmeasured, "bundle")
+        yield f"  the traffic of {count} is not measured yet: it counts as none"
+    if len(after) > LOST_NAMED:
+        yield f"  and {len(after) - LOST_NAMED} more, less used ones: --json has them"
 
 
 def _why(bundle: LostBundle, lost: Sequence[str]) -> str:

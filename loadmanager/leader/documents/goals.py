@@ -35,6 +35,17 @@ class PlannedMove(Shape):
         )
 
 
+class ComparedMoves(Shape):
+    """What was made of the moves that were shown: moves are planned anew on fresh figures."""
+
+    shown: int
+    made: int
+    as_shown: int
+    """Bundles that went where it was shown."""
+    others: list[str]
+    """The first of those that went elsewhere, or had not been shown: bundle `to` broker."""
+
+
 class GoalShown(Shape):
     """An order to reach a goal: what was promised, and what has come of it."""
 
@@ -71,6 +82,9 @@ class GoalShown(Shape):
     """The broker that was to be emptied, and is still cordoned although the order has ended."""
     replay: ReplayShown = msgspec.field(default_factory=not_measured)
     """How far off the last replay of a recorded day was: what is promised goes by the same model.
+    """
+    compared: ComparedMoves | None = None
+    """The moves that were shown beside those that were made; null: another leader had shown them.
     """
 
 

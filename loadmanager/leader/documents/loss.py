@@ -5,6 +5,8 @@ Rates are messages/s, throughputs bytes/s, in and out together.
 
 from __future__ import annotations
 
+import msgspec
+
 from loadmanager.kit.model import Shape
 
 
@@ -33,9 +35,22 @@ class LossDestination(Shape):
     throughput: float
 
 
+class RemainingBroker(Shape):
+    """A broker that would be left, by the model of what traffic costs."""
+
+    broker: str
+    usage: float
+    """Of its most used resource now, as a fraction."""
+    usage_after: float
+    """The same with the bundles that it would take over."""
+    usage_error: float
+    """The mean error of the model for this broker."""
+
+
 class LossShown(Shape):
     """Where placement would send the bundles of some brokers if these were lost now, the busiest
-    bundle first, each counting as placed for the next. Nothing is moved.
+    bundle first, each counting as placed for the next: lookups in another order may place some of
+    them elsewhere. Nothing is moved.
     """
 
     at: int
@@ -47,3 +62,7 @@ class LossShown(Shape):
     """Of all their bundles, in order of name."""
     homeless: int
     """For so many of them no broker qualifies."""
+    remaining: list[RemainingBroker] = msgspec.field(default_factory=list)
+    """The other brokers, in order of name; empty: nothing says what their traffic costs."""
+    overloaded_percent: float = 100.0
+    """A broker above this is overloaded (`loadBalancerBrokerOverloadedThresholdPercentage`)."""
