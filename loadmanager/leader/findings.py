@@ -67,8 +67,8 @@ class TermFindings:
             disks={name: self.load_manager.cluster.disks(name) for name in self.brokers.registered},
             unserved=self.members.unserved(),
             lost=self.members.lost(),
-            usages=self._usages(),
-            stays=self._stays(),
+            usages=usages_of(self.load_manager),
+            stays=stays_of(self.load_manager),
         )
         before, self._findings = self._findings, self.watch.step(look)
         self._looked_ms = now_ms
@@ -77,21 +77,6 @@ class TermFindings:
             self._tell(FindingChange(at=now_ms, state="began", finding=finding))
         for finding in _without(before, self._findings):
             self._tell(FindingChange(at=now_ms, state="ended", finding=finding))
-
-    def _usages(self) -> dict[str, float]:
-        """What each broker uses, by its last report."""
-        view, weights = self.load_manager.cluster.view, self.load_manager.strategies.value.weights
-        if view.knows_owners:
-            return {name: load.max_resource_usage for name, load in view.load_data.items()}
-        return {name: max_weighted_usage(it, weights) for name, it in view.reports.items()}
-
-    def _stays(self) -> list[Stay]:
-        """Why bundles stayed in the last cycle, if that moved nothing, as its decision says it."""
-        decisions = self.load_manager.records.decisions.newest_first()
-        last = next((it.shown() for it in decisions if it.kind == "shed"), None)
-        if last is None or last.unloads or not isinstance(last.skipped, list):
-            return []
-        return [Stay(it.what, it.code, it.reason) for it in last.skipped]
 
     def _tell(self, change: FindingChange) -> None:
         self.events.publish("finding", lambda: change)
@@ -104,6 +89,23 @@ class TermFindings:
             looked_at=self._looked_ms,
             findings=[*gone, *(it for it in self._findings if it.kind != "lost")],
         )
+
+
+def usages_of(load_manager: LoadManager) -> dict[str, float]:
+    """What each broker uses, by its last report."""
+    view, weights = load_manager.cluster.view, load_manager.strategies.value.weights
+    if view.knows_owners:
+        return {name: load.max_resource_usage for name, load in view.load_data.items()}
+    return {name: max_weighted_usage(it, weights) for name, it in view.reports.items()}
+
+
+def stays_of(load_manager: LoadManager) -> list[Stay]:
+    """Why bundles stayed in the last cycle, if that moved nothing, as its decision says it."""
+    decisions = load_manager.records.decisions.newest_first()
+    last = next((it.shown() for it in decisions if it.kind == "shed"), None)
+    if last is None or last.unloads or not isinstance(last.skipped, list):
+        return []
+    return [Stay(it.what, it.code, it.reason) for it in last.skipped]
 
 
 def _without(these: Sequence[FindingShown], others: Sequence[FindingShown]) -> list[FindingShown]:

@@ -1,8 +1,8 @@
 """Looks once a minute for what is wrong in a Pulsar cluster, as a leader of our own brokers does.
 
 What a daemon cannot see from beside is not looked for: clocks (reports are read when the daemon
-wants them, and not when they are written), limits that hold clients, and backlogs, which Pulsar's
-load reports do not have.
+wants them, and not when they are written), limits that hold clients, backlogs, which Pulsar's load
+reports do not have, and brokers that stand still.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import msgspec
 
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.lost import LostBroker, lost
 from loadmanager.engine.findings.recorded import FindingRecords
 from loadmanager.engine.findings.watch import Look, Watch
 from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.findings import FindingsShown
+from loadmanager.leader.findings import stays_of, usages_of
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.recording import FleetRecorder
 
 LOOK_S = 60.0
+NO_ANSWER = "did not answer any more"
 CHANGES_MAX = 50
 
 
@@ -68,6 +72,9 @@ class FleetFindings:
                 published=view.traffic(),
                 doubts=self.load_manager.usage.doubts,
                 leaders=tuple(self._changes),
+                lost=self._lost(now_ms),
+                usages=usages_of(self.load_manager),
+                stays=stays_of(self.load_manager),
             )
         )
         self._looked_ms = now_ms
@@ -101,10 +108,24 @@ class FleetFindings:
             for broker, each in self._reports.items()
         }
 
+    def _lost(self, now_ms: int) -> list[LostBroker]:
+        """Those of the last day that are not back."""
+        served = {name for report in self.picture.reports.values() for name in report.bundles}
+        return [
+            LostBroker(
+                broker=name,
+                since_ms=it.since_ms,
+                sign=NO_ANSWER,
+                bundles=len(it.bundles),
+                unserved=len(it.bundles - served),
+            )
+            for name, it in sorted(self.picture.lost.items())
+            if now_ms - it.since_ms < DAY_MS
+        ]
+
     def shown(self) -> FindingsShown:
-        """What was wrong at the last look."""
-        return FindingsShown(
-            at=self.load_manager.term.clock.now_ms(),
-            looked_at=self._looked_ms,
-            findings=self._findings,
-        )
+        """What was wrong at the last look, and who is lost now: that is not looked for."""
+        now_ms = self.load_manager.term.clock.now_ms()
+        gone = lost(self._lost(now_ms)) if self.picture.lost else []
+        others = (it for it in self._findings if it.kind != "lost")
+        return FindingsShown(at=now_ms, looked_at=self._looked_ms, findings=[*gone, *others])

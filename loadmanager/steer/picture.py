@@ -16,6 +16,16 @@ from loadmanager.steer.own_balancing import OWN_BALANCING, switches_on
 from loadmanager.steer.ports.cluster_reader import PoliciesReading
 
 
+@dataclass(frozen=True, slots=True)
+class LeftSilently:
+    """A broker that was lost."""
+
+    since_ms: int
+    """When it was gone from the list."""
+    bundles: frozenset[str]
+    """Those of its last report."""
+
+
 @dataclass(slots=True)
 class Picture:
     """Implements `leader.ports.fleet.LiveBrokers` and `leader.ports.fleet.Policies`."""
@@ -31,6 +41,10 @@ class Picture:
     """brokerId → last report, `last_update` is when it was read; also an old one."""
     answering: set[str] = field(default_factory=set, init=False)
     """Brokers that answered when they were last read."""
+    lost: dict[str, LeftSilently] = field(default_factory=dict, init=False)
+    """Brokers that did not answer any more while they were listed, and are then gone from the list:
+    one that stops in order is gone from it first.
+    """
     leader: str | None = field(default=None, init=False)
     settings: Mapping[str, str] = field(default_factory=dict, init=False)
     """Settings of load balancing in force on the leader, or on another broker if it is unknown."""

@@ -19,7 +19,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import is_system_namespace
 from loadmanager.kit.tasks import for_each
 from loadmanager.steer.own_balancing import switches_on
-from loadmanager.steer.picture import Picture
+from loadmanager.steer.picture import LeftSilently, Picture
 from loadmanager.steer.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 
@@ -74,7 +74,9 @@ class Watching:
         present = set(await self.reader.brokers())
         picture, now_ms = self.picture, self.picture.clock.now_ms()
         for broker in picture.registered - present:
-            picture.reports.pop(broker, None)
+            report = picture.reports.pop(broker, None)
+            if broker not in picture.answering and report is not None:
+                picture.lost[broker] = LeftSilently(now_ms, frozenset(report.bundles))
             picture.answering.discard(broker)
             picture.own.pop(broker, None)
             for part in (broker, f"settings of {broker}"):
@@ -85,6 +87,8 @@ class Watching:
                 listener(broker, None)
         _tell("brokers left", picture.registered - present)
         _tell("brokers joined", present - picture.registered)
+        for broker in [it for it in picture.lost if it in present]:
+            del picture.lost[broker]
         picture.registered, picture.brokers_ms = present, now_ms
 
     async def _read_broker(self, broker: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from leader.documents import a_move_shown
 from steer.watched import Watching, watching
 
+from loadmanager.engine.load.wishes import Pin
 from loadmanager.leader.findings import samples
 
 GRACE_MS = 30 * 60_000
@@ -66,3 +67,47 @@ async def test_a_report_that_is_read_again_is_one_report(tmp_path: Path) -> None
         assert kinds(daemon) == []
         loads = daemon.work.findings._loads(daemon.clock.at_ms)
         assert {load.last_update for load in loads.values()} == {at_ms}
+
+
+async def test_a_broker_that_died_is_lost_until_it_is_back(tmp_path: Path) -> None:
+    """It was listed and did not answer before it was gone from the list; one that stops in order is
+    gone from it first.
+    """
+    async with watching(tmp_path, (8, 4, 4)) as daemon:
+        await looks(daemon, 1)
+        brokers, pulsar = sorted(daemon.work.picture.registered), daemon.pulsar
+        dead, stopped = brokers[2], brokers[1]
+        await pulsar.stop(dead)
+        await looks(daemon, 1)
+        assert kinds(daemon) == []
+        listed = list(pulsar.brokers)
+        pulsar.brokers.remove(dead)
+        await daemon.work.read()
+        (lost,) = daemon.work.findings.shown().findings
+        assert (lost.kind, lost.about, lost.since) == ("lost", dead, daemon.clock.at_ms)
+        assert "It owned 4 bundles: 4 of them have no owner." in lost.text
+        pulsar.brokers.remove(stopped)
+        await looks(daemon, 1)
+        assert kinds(daemon) == [("lost", dead)]
+        pulsar.brokers[:] = listed
+        await looks(daemon, 1)
+        assert kinds(daemon) == []
+        pulsar.brokers.remove(dead)
+        await looks(daemon, 1)
+        daemon.clock.pass_s(86_400)
+        await looks(daemon, 1)
+        assert kinds(daemon) == []
+
+
+async def test_load_that_pins_keep_uneven_is_found(tmp_path: Path) -> None:
+    """As by a leader of our own brokers: the last cycle moved nothing, because of pins."""
+    async with watching(tmp_path, (12, 2, 2)) as daemon:
+        await looks(daemon, 1)
+        hot = min(daemon.work.picture.registered)
+        for bundle in daemon.pulsar.owned(hot):
+            pin = Pin(hot, daemon.clock.at_ms + 10**9)
+            await daemon.work.moves.cluster.wishes.pin(bundle, pin, ())
+        for _ in range(12):
+            await daemon.work.shed()
+            await looks(daemon, 1)
+        assert kinds(daemon) == [("uneven", hot)]
