@@ -12,6 +12,7 @@ from broker.admin.test_archive import in_folder
 from cli.test_admin_command import Shell
 from system.raw import a_send
 
+from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.kit.names import TopicName
 
 
@@ -45,6 +46,11 @@ async def test_a_connection_that_is_held_for_another_topic(
         (line,) = [it for it in out.splitlines() if it.startswith("subscription ")]
         assert "no limit of its own holds it now, but limits hold the connection 127.0.0.1:" in line
         assert line.endswith("what they acknowledge and ask for is not read meanwhile")
+        assert "to other brokers" not in out
+        _, out, _ = await shell.run("limits", "why", str(limited))
+        (line,) = [it for it in out.splitlines() if it.startswith("the connection 127.0.0.1:")]
+        assert " waits again and again since 20" in line
+        assert line.endswith(f": {limited} publish")
         _, out, _ = await shell.run("status")
         assert "1 limit held somebody in the last ten seconds, who waited " in out
         (line,) = [it for it in out.splitlines() if it.startswith("    persistent://")]
@@ -73,3 +79,26 @@ async def test_a_connection_that_is_held_for_another_topic(
         assert "limits hold 1 other connection to its broker, 127.0.0.1:" in out
         status, _, err = await shell.run("limits", "why", f"{closed}-that-nobody-made")
         assert "not found; limits hold 1 connection, 127.0.0.1:" in err
+
+
+async def test_a_connection_to_another_broker_is_told_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A client looks topics up through the connection that it has, to whichever broker."""
+    limited = TopicName("persistent", ORDERS, "limited")  # in the upper half
+    names = (TopicName("persistent", ORDERS, f"other-{number}") for number in range(100))
+    elsewhere = next(name for name in names if topic_hash(str(name)) < 0x80000000)
+    async with serving() as served:
+        shell, first = Shell(served, capsys), served.brokers[0]
+        await first.serve(limited)
+        await served.brokers[1].serve(elsewhere)
+        await shell.run("limits", "set", str(limited), "publishRate", "--messages", "1")
+        client = await served.cluster.connect(await first.listen())
+        await client.produce(limited)
+        for number in range(200):
+            await client.send(a_send(number))
+        await client.take_of(RECEIPT)
+        _, out, _ = await shell.run("limits", "why", str(elsewhere))
+        assert "limits hold 1 connection to other brokers, 127.0.0.1:" in out
+        assert f" at {first.address.broker_id} since 20" in out
+        assert "a lookup of this topic through one waits, and may time out at its client" in out

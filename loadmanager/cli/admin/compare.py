@@ -30,6 +30,7 @@ from loadmanager.cli.admin.differences import (
     changed_owners,
     missing_of,
     rate_of,
+    uncounted,
 )
 from loadmanager.cli.admin.downtimes import gone_at, lapse_lines, lapses_of, unproven_of
 from loadmanager.cli.admin.leaders import led_of
@@ -282,7 +283,8 @@ def _loads(read: _Read) -> Shown:
 
 
 def _traffic(read: _Read) -> Shown:
-    before, after = (moment.sums(tenants=True) for moment in _moments(read))
+    without = uncounted(read.then, read.now)
+    before, after = (moment.sums(without, tenants=True) for moment in _moments(read))
     rows = []
     for name in sorted({*before, *after}):
         was_and_is = [of.get(name, {}) for of in (before, after)]
@@ -363,6 +365,7 @@ def _document(
     read: _Read, missing: Missing, *, other: Sequence[Changed], new: Sequence[str]
 ) -> dict[str, Any]:
     """For programs."""
+    without = uncounted(read.then, read.now)
     of: dict[str, Any] = {
         name: {
             "at": moment.at_ms,
@@ -370,7 +373,7 @@ def _document(
             "gone": dict(moment.gone),
             "brokers": moment.brokers(),
             "owned": dict(moment.owned()),
-            "tenants": {name: dict(it) for name, it in moment.sums(tenants=True).items()},
+            "tenants": moment.sums(without, tenants=True),
         }
         for name, moment in (("before", read.then), ("after", read.now))
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -90,13 +90,15 @@ class ClusterThen:
         """Bundles whose owner has recorded no figures of them yet."""
         return {it.bundle for it in self.bundles.values() if it.owner and it.by != it.owner}
 
-    def sums(self, *, tenants: bool) -> dict[str, Figures]:
-        """Namespace or tenant → the sums of the figures of its bundles that had an owner."""
+    def sums(self, without: Set[str], *, tenants: bool) -> dict[str, Figures]:
+        """Namespace or tenant → the sums of the figures of its bundles that had an owner, `without`
+        some.
+        """
         sums = dict[str, Figures]()
         for it in self.bundles.values():
             name = split_bundle_name(it.bundle)[0]
             of = sums.setdefault(name.partition("/")[0] if tenants else name, {})
-            if it.owner is not None and it.by == it.owner:
+            if it.owner is not None and it.by == it.owner and it.bundle not in without:
                 for column, figure in it.figures.items():
                     of[column] = of.get(column, 0.0) + figure
         return sums
@@ -207,6 +209,11 @@ def changed_owners(
     return [it for it in caused if it.after is not None], without, new
 
 
+def uncounted(then: ClusterThen, now: ClusterThen) -> set[str]:
+    """Bundles of whose traffic nothing is known at one of the moments: they are not compared."""
+    return then.uncounted() | now.uncounted()
+
+
 def missing_of(
     then: ClusterThen,
     now: ClusterThen,
@@ -214,9 +221,9 @@ def missing_of(
     clients: Iterable[ArchivedEvent],
 ) -> Missing:
     """What was there then and is not now; `clients`: their steps between, the oldest first."""
-    unknown = then.uncounted() | now.uncounted()
+    unknown = uncounted(then, now)
     silent_about = {split_bundle_name(bundle)[0] for bundle in unknown}
-    before, after = then.sums(tenants=False), now.sums(tenants=False)
+    before, after = (moment.sums(unknown, tenants=False) for moment in (then, now))
     missing = Missing(uncounted=sorted(unknown))
     missing.bundles = [it for it in without if it.cause not in REPLACED]
     for name, was in sorted(before.items()):

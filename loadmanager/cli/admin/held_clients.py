@@ -82,6 +82,41 @@ def held_for_others(connections: Sequence[HeldConnection], now_ms: int) -> list[
     return lines
 
 
+def waiting_since(
+    admin: AdminClient, topic: str, others: Sequence[HeldConnection], at_ms: int
+) -> list[str]:
+    """Lines about a topic: since when the connections are held that its limits hold, and which
+    others are held anywhere, beside the `others` of its own broker: a lookup may go through each.
+    """
+    try:
+        holds = admin.get(f"{OWN}/throttled", ThrottledShown).brokers
+    except LoadManagerError:  # without a leader, or of a daemon
+        return []
+    named = {each.client for each in others}
+    own, elsewhere = list[str](), list[tuple[HeldConnection, str]]()
+    for broker, of in sorted(holds.items()):
+        for each in of.connections:
+            since_ms = at_ms - round(each.held_ago_ms)
+            if topic in each.topics:
+                ago = span(each.held_ago_ms)
+                own.append(
+                    f"the connection {each.client} waits again and again since {clock(since_ms)} "
+                    f"({ago}): {' and '.join(each.limits)}"
+                )
+            elif each.client not in named:
+                elsewhere.append((each, broker))
+    lines = own[:SHOWN] + ([f"and {len(own) - SHOWN} more of these"] if len(own) > SHOWN else [])
+    if elsewhere:
+        longest, broker = max(elsewhere, key=lambda it: (it[0].held_ago_ms, it[0].client))
+        lines.append(
+            f"limits hold {count_of(len(elsewhere), 'connection')} to other "
+            f"brokers, {longest.client} at {broker} since "
+            f"{clock(at_ms - round(longest.held_ago_ms))} ({' and '.join(longest.limits)}): a "
+            "lookup of this topic through one waits, and may time out at its client"
+        )
+    return lines
+
+
 def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:
     """Those that held somebody in the last ten seconds, that for which most was waited first."""
     limits = [(name, each) for name, of in throttled.brokers.items() for each in of.limits]

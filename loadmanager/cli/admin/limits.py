@@ -31,7 +31,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
-from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere
+from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import (
     Document,
@@ -244,7 +244,9 @@ def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
         for name, state in report["subscriptions"].items()
     ]
     lines = lines or ["the topic has neither producers nor consumers"]
-    lines += held_for_others(report.get("heldForOthers", []), now_ms())
+    others, at_ms = report.get("heldForOthers", []), now_ms()
+    lines += held_for_others(others, at_ms)
+    lines += waiting_since(admin, str(TopicName.parse(topic)), others, at_ms)
     causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
     lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
     return raw, lines

@@ -103,14 +103,17 @@ def _verdict(loss: LossShown) -> Iterator[str]:
     )
     after = sorted(loss.remaining, key=lambda it: (-it.usage_after, it.broker))
     if not after:
-        yield "  what the others would use then is not known: no model says what traffic costs"
+        yield (
+            "  what the others would use then is not known: no cycle of this leader has looked "
+            "yet, or no sensor says what traffic costs"
+        )
         return
     limit = loss.overloaded_percent
     over = [it for it in after if 100 * it.usage_after > limit]
     if over:
         yield f"OVERLOADED THEN, above {limit:g}%: {count_of(len(over), 'broker')}"
     else:
-        yield f"none of the {count_of(len(after), 'other broker')} would be above {limit:g}%:"
+        yield f"of {count_of(len(after), 'other broker')}, none would be above {limit:g}%:"
     for it in after[:LOST_NAMED]:
         error = f", the model is {100 * it.usage_error:.1f} points off on the mean"
         yield f"  {it.broker} from {it.usage:.0%} now to {it.usage_after:.0%}{error}"
