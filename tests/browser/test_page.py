@@ -491,7 +491,9 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         assert (
             "BUNDLES\n1\n" in (await page.text(".summary")).upper() + "\n"
         )  # taken since the load
-        await page.wait_text(f"{lost} lost 6.0 s ago; 1 bundle, 1 without an owner", ".lately")
+        await page.wait_text(f"{lost} lost 6.0 s ago (", ".lately")
+        wanted = "), its session ended without a word; 1 bundle, 1 without an owner until the next"
+        await page.wait_text(wanted, ".lately")
         await page.wait_text("1 bundle of", ".summary .status")
         link = f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60#bundle={FIRST}"
         await page.go(link)  # the time and what is open, both
@@ -506,7 +508,10 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
     async with serving(values=in_folder(tmp_path)) as served, browser() as page:
         first = served.broker_id(0)
         lapse = MemberChange(ts=now - 9_000, broker=first, of=first, event="proven", took_ms=4_000)
-        lost = MemberChange(ts=now - 9_000, broker=first, of="b9:8080", event="left", how="lost")
+        lost, earlier = (
+            MemberChange(ts=now - ago, broker=first, of="b9:8080", event="left", how="lost")
+            for ago in (9_000, 20_000)
+        )
         turned_away = ClientStep(
             ts=now - 8_000, broker=first, event="refused", what="producer", name="p", times=3,
             client="10.0.0.9:1", address="10.0.0.9", topic=f"persistent://{FIRST}",
@@ -516,12 +521,13 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
             ts=now - 90_000, broker=first, of=first, event="stood", took_ms=5_000, clients=2
         )
         late = MemberChange(ts=now - 89_900, broker=first, of=first, event="proven", took_ms=100)
-        await written(served, 0, lapse, lost, turned_away, freeze, late)
+        await written(served, 0, lapse, earlier, lost, turned_away, freeze, late)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
-        today = "1 broker lost, 1 standstill of brokers, 2 interruptions of clients, longest 5.0 s"
+        losses = "2 losses of 1 broker, 1 standstill of brokers"
+        today = f"{losses}, 2 interruptions of clients, longest 5.0 s"
         await page.wait_text(today, "#moves")
         await page.click("#throttled summary")
         await page.wait_text("3 refusals in the last hour", "#throttled")

@@ -35,13 +35,18 @@ function result(move: Move): string {
   return parts.filter(Boolean).join(", ");
 }
 
+function lostText({ lost, losing }: Today): string {
+  if (lost > losing.size && losing.size) return `${lost} losses of ${plural(losing.size, "broker")}`;
+  return lost ? `${plural(lost, "broker")} lost` : "";
+}
+
 // In the words of `loadmanager admin status`.
 export function todayText(today: Today): string {
   const missing = today.clients - today.back;
   const parts = [
     plural(today.moves, "move"),
     today.failed ? `${plural(today.failed, "move")} failed` : "",
-    today.lost ? `${plural(today.lost, "broker")} lost` : "",
+    lostText(today),
     today.stood ? `${plural(today.stood, "standstill")} of brokers` : "",
     `${plural(today.clients, "interruption")} of clients`,
     today.sumMs ? `longest ${duration(today.longestMs)}, in all ${duration(today.sumMs)}` : "",

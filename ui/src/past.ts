@@ -470,6 +470,7 @@ export interface Today {
   since: number;
   moves: number;
   lost: number;
+  losing: Set<string>; // the brokers that were lost
   stood: number;
   clients: number;
   back: number;
@@ -497,6 +498,7 @@ export async function askToday(): Promise<Today> {
     since,
     moves: 0,
     lost: 0,
+    losing: new Set(),
     stood: 0,
     clients: 0,
     back: 0,
@@ -516,7 +518,10 @@ export async function askToday(): Promise<Today> {
     }
     today.moves += Number(!isMember && text(record, "state") === "done");
     today.failed += Number(!isMember && text(record, "state") === "failed");
-    today.lost += Number(isMember && text(record, "event") === "left" && text(record, "how") === "lost");
+    if (isMember && text(record, "event") === "left" && text(record, "how") === "lost") {
+      today.lost += 1;
+      today.losing.add(text(record, "of"));
+    }
     if (isMember && text(record, "event") !== "clients") continue;
     if (isMember) today.counted.push([text(record, "of"), ts]);
     const longest = figure(record, "clientsWaitedMs") ?? 0;

@@ -249,18 +249,50 @@ function waits(longest: number, mean: number | null | undefined, clients: number
   return `${briefly(mean)} on the mean, ${briefly(longest)} at most`;
 }
 
-// When and how a broker left, and what became of its bundles; as `loadmanager admin status` says it.
+const HOW: Record<string, string> = {
+  stopped: "stopped in order",
+  drained: "drained and stopped",
+};
+const ANSWERS = "answers, without a session";
+const LATER = "; later it ";
+const WAITING_MAX = 3;
+const COUNTED_MS = 600_000; // clients that come later than this are new ones
+
+// When and how a broker left, and what became of its bundles: in the words of `loadmanager admin
+// status` (`cli/admin/absences.py`).
 export function absenceText(absence: Absent): string {
-  const { how, bundles = 0, placed = 0, leftAt } = absence;
-  const ago = `${how === "drained" ? "drained and stopped" : how} ${duration(shownAt() - leftAt)} ago`;
+  const { broker, how, leftAt, sign, unheardMs } = absence;
+  let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${clock(leftAt)})`;
+  if (how === "lost") {
+    text += ", its session ended without a word";
+    if (unheardMs) text += ` up to ${duration(unheardMs)} after its last sign`;
+    if (sign) text += `; asked then, it ${signText(absence, sign)}`;
+  }
+  return `${text}; ${absentBundles(absence)}${absentClients(absence)}`;
+}
+
+function signText({ backAt, sameProcess }: Absent, sign: string): string {
+  const [said = "", later] = sign.split(LATER);
+  const replaced = said === ANSWERS && typeof backAt === "number" && !sameProcess;
+  const first = replaced ? "had ended: another process answered in its place" : said;
+  const then = later === undefined ? "" : `${LATER}${later}${meaningOf(later)}`;
+  return `${first}${meaningOf(first)}${then}`;
+}
+
+// What follows from what a lost broker did when it was asked.
+function meaningOf(sign: string): string {
+  if (sign.startsWith("did not answer")) return " (frozen, or cut off)";
+  return sign.includes("reached") ? " (its process has ended, or its host is away)" : "";
+}
+
+function absentBundles({ bundles = 0, placed = 0, placedAt, leftAt, waiting = [] }: Absent): string {
+  if (!bundles) return "it owned no bundle";
   const left = bundles - placed;
-  const owned =
-    bundles === 0
-      ? "it owned no bundle"
-      : left
-        ? `${plural(bundles, "bundle")}, ${left} without an owner`
-        : `${plural(bundles, "bundle")} placed after ${duration((absence.placedAt ?? leftAt) - leftAt)}`;
-  return `${absence.broker} ${ago}; ${owned}${absentClients(absence)}`;
+  if (!left) return `${plural(bundles, "bundle")} placed after ${duration((placedAt ?? leftAt) - leftAt)}`;
+  const some = waiting.slice(0, WAITING_MAX);
+  const more = left > some.length ? ` and ${left - some.length} more` : "";
+  const named = some.length ? `: ${some.join(", ")}${more}` : "";
+  return `${plural(bundles, "bundle")}, ${left} without an owner until the next lookup${named}`;
 }
 
 // The same of one that is back.
@@ -276,10 +308,17 @@ function absentClients(absence: Absent): string {
   if (!clients) return "";
   const those = plural(clients, "client");
   const missing = back < clients;
-  if (typeof longest !== "number") return missing ? `; ${fewOf(back)} of ${those} back` : `; ${those} back`;
-  const before = unheardMs ? ` since then, and up to ${briefly(unheardMs)} before` : "";
+  const within = missing && isCounted(absence) ? ` within ${duration(COUNTED_MS)}` : "";
+  const some = `${fewOf(back)} of ${those} back${within}`;
+  if (typeof longest !== "number") return missing ? `; ${some}` : `; ${those} back`;
+  const before = unheardMs ? ` since it was lost, and up to ${duration(unheardMs)} before` : "";
   const waited = `waited ${waits(longest, mean, back)}${before}`;
-  return missing ? `; ${fewOf(back)} of ${those} back, who ${waited}` : `; ${those} ${waited}`;
+  return missing ? `; ${some}, who ${waited}` : `; ${those} ${waited}`;
+}
+
+// Whether nobody counts its clients any more.
+function isCounted({ leftAt, placedAt, placed = 0, bundles = 0 }: Absent): boolean {
+  return placed === bundles && shownAt() > Math.max(leftAt, placedAt ?? 0) + COUNTED_MS;
 }
 
 // Whether clients that a move closed have not come back.
