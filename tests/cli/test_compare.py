@@ -141,6 +141,11 @@ async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert document["missing"]["topics"] == [silent]
         assert {it["bundle"] for it in document["owners"]} == {lost_bundle, moved}
         assert (document["before"]["leader"], document["after"]["leader"]) == (lost, a)
+        late = times[0], clock(end + 20 * MINUTE).replace(" ", "T")
+        again = MemberChange(ts=end + 19 * MINUTE, broker=b, of=b, event="starts", version="9")
+        await written(served, 1, again)
+        out = (await shell.run("compare", "--since", late[0], "--until", late[1]))[1]
+        assert f"{b} is there as before; between, it was restarted" in out  # without a load yet
         status, _, err = await shell.run("compare", "--since", times[1], "--until", times[0])
         assert (status, "--since is after --until" in err) == (2, True)
         recorded_in(tmp_path, [(1, end - 2 * MINUTE, now)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from loadmanager.cli.admin.differences import (
     rate_of,
     uncounted,
 )
-from loadmanager.cli.admin.downtimes import gone_at, lapse_lines, lapses_of, unproven_of
+from loadmanager.cli.admin.downtimes import downtimes, gone_at, lapse_lines, lapses_of, unproven_of
 from loadmanager.cli.admin.leaders import led_of
 from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
 from loadmanager.cli.admin.times import Moment as Time
@@ -68,6 +68,8 @@ class _Read:
     changes: KnownChanges
     notes: list[str]
     missing: dict[str, str]
+    down: list[str]
+    """When the whole cluster was down."""
 
 
 @click.command(cls=AdminCommand)
@@ -97,10 +99,10 @@ def compare(admin: AdminClient, since: int | None, until: int | None, *, each: b
         )
     other, without, new = changed_owners(read.then, read.now, read.between)
     missing = missing_of(read.then, read.now, without, read.clients)
-    most = None if each else LINES
+    most, lapses = None if each else LINES, lapses_of(unproven_of(_within(read)))
     parts: list[Shown] = [
         f"from {clock(since_ms)} to {clock(until_ms)} ({span(until_ms - since_ms)})",
-        [*_brokers(read), *_leaders(read), *lapse_lines(lapses_of(unproven_of(_within(read))))],
+        [*_brokers(read), *_leaders(read), *read.down, *lapse_lines(lapses)],
         [*_owners(other, without, new, len(read.then.bundles), most)],
         _loads(read),
         _traffic(read),
@@ -139,6 +141,8 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         led = led_of(of)
         moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, past.loads, gone)
         moment.leader = None if led is None else led.of
+        lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
+        moment.started = {it.of for it in lately if it.event == "starts"}
         moments.append(moment)
     between = [*owners.events, *moves.events, *members.events]
     notes = [*pasts[0].notes, *pasts[1].notes]
@@ -153,6 +157,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         clients=_oldest_first(clients.events),
         changes=changes,
         notes=list(dict.fromkeys(notes)),
+        down=[str(it) for it in downtimes(admin, since_ms) if it.begin < until_ms],
         missing={**pasts[0].missing, **pasts[1].missing, **owners.missing, **members.missing},
     )
 
@@ -181,8 +186,7 @@ def _within(read: _Read) -> list[MemberChange]:
 
 def _brokers(read: _Read) -> Iterator[str]:
     """Who came, left, restarted or changed its version."""
-    before, after = read.then.brokers(), read.now.brokers()
-    same = [name for name in before if name in after]
+    before, after = read.then.there(), read.now.there()
     yield f"{count_of(len(before), 'broker')} then, {len(after)} now"
     within = _within(read)
     starts = Counter(it.of for it in within if it.event == "starts")
@@ -190,13 +194,13 @@ def _brokers(read: _Read) -> Iterator[str]:
     for it in within:
         if it.event == "left":
             left.setdefault(it.of, []).append(it)
-    for name in sorted(before.keys() - after.keys()):
+    for name in sorted(before - after):
         how = read.now.gone.get(name, "nothing is recorded of it any more")
         yield f"{name} IS NOT THERE ANY MORE: {how}"
-    for name in sorted(after.keys() - before.keys()):
+    for name in sorted(after - before):
         at = next((it.ts for it in within if it.of == name and it.event == "starts"), None)
         yield f"{name} came" + ("" if at is None else f": it started at {clock(at)}")
-    for name in same:
+    for name in sorted(before & after):
         times = [f"{SENTENCES.get(it.how, it.how)} at {clock(it.ts)}" for it in left.get(name, [])]
         if starts[name]:
             times.append("restarted" + (f" {starts[name]} times" if starts[name] > 1 else ""))
@@ -205,7 +209,7 @@ def _brokers(read: _Read) -> Iterator[str]:
     yield from _versions(read, after)
 
 
-def _versions(read: _Read, names: Mapping[str, Any]) -> Iterator[str]:
+def _versions(read: _Read, names: Iterable[str]) -> Iterator[str]:
     for name in sorted(names):
         versions = [(it.ts, it.version) for it in read.members if it.of == name and it.version]
         before = [version for ts, version in versions if ts <= read.then.at_ms]
@@ -256,7 +260,8 @@ def _owners(
     if replaced:
         causes = Counter(it.cause for it in without)
         each = "; ".join(f"{count}: {cause}" for cause, count in causes.most_common())
-        yield f"{count_of(replaced, 'bundle')} had an owner and has none now ({each})"
+        have = "has" if replaced == 1 else "have"
+        yield f"{count_of(replaced, 'bundle')} had an owner and {have} none now ({each})"
     if new:
         yield f"{count_of(len(new), 'bundle')} got an owner that had none: {named(new)}"
 
@@ -270,7 +275,7 @@ def _loads(read: _Read) -> Shown:
     before, after = read.then.brokers(), read.now.brokers()
     owned_then, owned_now = read.then.owned(), read.now.owned()
     rows = []
-    for name in sorted({*before, *after}):
+    for name in sorted(read.then.there() | read.now.there()):
         was, now = before.get(name), after.get(name)
         usage = [None if it is None else 100 * it["usage"] for it in (was, now)]
         rates = [None if it is None else rate_of(it) for it in (was, now)]
@@ -371,6 +376,7 @@ def _document(
             "at": moment.at_ms,
             "leader": moment.leader,
             "gone": dict(moment.gone),
+            "there": sorted(moment.there()),
             "brokers": moment.brokers(),
             "owned": dict(moment.owned()),
             "tenants": moment.sums(without, tenants=True),

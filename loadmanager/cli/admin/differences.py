@@ -58,9 +58,15 @@ class ClusterThen:
     gone: Mapping[str, str]
     """Broker → how it had left, of those that were not there."""
     leader: str | None = None
+    started: Set[str] = frozenset()
+    """Brokers that had started a moment before: they may have recorded no load yet."""
+
+    def there(self) -> set[str]:
+        """The brokers that were there."""
+        return {*self.brokers(), *self.started} - self.gone.keys()
 
     def brokers(self) -> dict[str, Figures]:
-        """The brokers that were there, with their figures."""
+        """The brokers that were there and had recorded a load, with their figures."""
         return self._of(BrokerLoad.kind)
 
     def owned(self) -> Counter[str]:
@@ -245,10 +251,12 @@ def _quiet_topics(
     then: ClusterThen, now: ClusterThen, unknown: Iterable[str], namespaces: Sequence[str]
 ) -> tuple[list[str], bool]:
     had, have, whole = then.topics(), now.topics(), now.has_all_topics()
-    unknown = list(unknown)
-    quiet = []
-    for topic, of in sorted(had.items()):
-        if rate_of(of) <= QUIET or rate_of(have.get(topic, {})) > QUIET:
+    unknown_of = dict[str, list[str]]()
+    for bundle in unknown:
+        unknown_of.setdefault(split_bundle_name(bundle)[0], []).append(bundle)
+    silent, quiet = set(namespaces), list[str]()
+    for topic, figures_then in sorted(had.items()):
+        if rate_of(figures_then) <= QUIET or rate_of(have.get(topic, {})) > QUIET:
             continue
         if topic not in have and not whole:
             continue
@@ -256,8 +264,9 @@ def _quiet_topics(
             name = TopicName.parse(topic)
         except LoadManagerError:
             continue
-        hidden = str(name.namespace) in namespaces
-        if not hidden and not any(in_bundle(name, bundle) for bundle in unknown):
+        namespace = str(name.namespace)
+        of = unknown_of.get(namespace, [])
+        if namespace not in silent and not any(in_bundle(name, bundle) for bundle in of):
             quiet.append(topic)
     return quiet, whole and then.has_all_topics()
 
