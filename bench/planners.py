@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from bench.shedders import HELD_OUT_SEED, SHAPES
 from loadmanager.engine.load.averages import QUICK_WEIGHT
 from loadmanager.engine.load.columns import Array, Rows
-from loadmanager.engine.strategies.shedding.evening import MOVES_MAX, knee_of, objective
+from loadmanager.engine.strategies.shedding.objective import knee_of, objective
+from loadmanager.engine.strategies.shedding.search import MOVES_MAX
 from loadmanager.lab.closed_loop import Costs
 from loadmanager.lab.days import CPU_OF_A_CORE, DaySize, Kind, make_day, traffic
 from loadmanager.lab.measures import WARM_UP_MINUTES, Minute, measure

@@ -21,7 +21,7 @@ from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding.evening import PAUSE_S
+from loadmanager.engine.strategies.shedding.modelled import PAUSE_S
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab.brokers import NOBODY, Fleet, MinuteReports
 from loadmanager.lab.day_rules import NO_RULES, in_force

@@ -41,15 +41,10 @@ from loadmanager.engine.plans.goals import (
 from loadmanager.engine.plans.swaps import best_swap
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding.evening import (
-    OVERLOAD,
-    BestMove,
-    ModelledBrokers,
-    MoveSearch,
-    SearchScope,
-    may_go,
-)
+from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving
+from loadmanager.engine.strategies.shedding.objective import OVERLOAD
+from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
 from loadmanager.kit.reason import Reason
 
 DIFFERENCE = 0.01

@@ -9,12 +9,8 @@ import numpy as np
 
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.strategies.shedding.evening import (
-    BestMove,
-    ModelledBrokers,
-    MoveSearch,
-    may_go,
-)
+from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
+from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, may_go
 
 BUNDLES_MAX = 100
 """The largest ones of a broker that are looked at; of smaller ones, some fits alone."""

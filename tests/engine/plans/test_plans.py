@@ -26,7 +26,7 @@ from loadmanager.engine.plans.goals import (
 )
 from loadmanager.engine.plans.planner import GoalPlan, plan, planning
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding.evening import OVERLOAD
+from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.kit.errors import BadInputError
 
 SETTINGS = StrategySettings(shedder="BalancedShedder")

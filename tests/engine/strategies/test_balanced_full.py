@@ -21,7 +21,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import surplus
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
 from loadmanager.engine.strategies.shedding.by_sensors import SHOWN_MORE, BySensors
-from loadmanager.engine.strategies.shedding.evening import OVERLOAD
+from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.surplus import Relief
 from loadmanager.kit.model import encoded
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS

@@ -14,7 +14,7 @@ from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
-from loadmanager.engine.strategies.shedding.evening import objective
+from loadmanager.engine.strategies.shedding.objective import objective
 from loadmanager.engine.strategies.strategy import PlacementRule
 
 SURGE = 1.5

@@ -28,14 +28,10 @@ from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import surplus
-from loadmanager.engine.strategies.shedding.evening import (
-    MOVES_MAX,
-    OVERLOAD,
-    BestMove,
-    ModelledBrokers,
-    MoveSearch,
-)
+from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
+from loadmanager.engine.strategies.shedding.objective import OVERLOAD
+from loadmanager.engine.strategies.shedding.search import MOVES_MAX, BestMove, MoveSearch
 from loadmanager.engine.strategies.shedding.surplus import Relief
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf

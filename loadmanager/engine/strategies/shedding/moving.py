@@ -10,11 +10,8 @@ import numpy as np
 
 from loadmanager.engine.load.columns import Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.strategies.shedding.evening import (
-    BestMove,
-    ModelledBrokers,
-    MoveSearch,
-)
+from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
+from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch
 
 
 @dataclass(slots=True)
