@@ -194,7 +194,8 @@ def _pin(text: str | None) -> str:
     """Where a bundle is pinned, and until when."""
     broker = _text((_leaves(text) or {}).get("broker", '""'))
     to = f" to {broker}" if broker else ""
-    return to + (f" until {time}" if (time := _time(text, "untilMs")) else "")
+    until = f" until {time}" if (time := _time(text, "untilMs")) else ""
+    return to + until + _note(text, "note")
 
 
 def _ordered(path: str, after: str) -> str:

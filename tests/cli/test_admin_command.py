@@ -542,6 +542,12 @@ async def test_changing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> Non
             assert (status, out, "nothing was removed" in err) == (1, "", True)
             assert (await shell.run("limits", "set", of, "publishRate", "--messages", "5"))[0] == 0
             assert (await shell.run(*removal))[:2] == (0, f"publishRate of {of} removed")
+        await shell.run("limits", "set", "acme/orders", "publishRate", "--messages", "5")
+        _, _, err = await shell.run("limits", "remove", "acme/orders/t", "publishRate")
+        there = "it has that of acme/orders: `limits remove acme/orders publishRate`"
+        assert err.strip().endswith(
+            f"acme/orders/t has no publishRate of its own: nothing was removed; {there}"
+        )
         deletion = ("isolation", "delete", "gold")
         status, out, err = await shell.run(*deletion)
         assert (status, out, "gold does not exist" in err) == (1, "", True)

@@ -51,6 +51,10 @@ async def test_a_connection_that_is_held_for_another_topic(
         (line,) = [it for it in out.splitlines() if it.startswith("the connection 127.0.0.1:")]
         assert " waits again and again since 20" in line
         assert line.endswith(f": {limited} publish")
+        (line,) = [it for it in out.splitlines() if it.startswith("publishRate is set on ")]
+        assert line.startswith(f"publishRate is set on {limited}: publishThrottlingRateInMsg=1")
+        assert ", by 127.0.0.1 at 20" in line
+        assert line.endswith(f"; `limits set {limited} publishRate …` changes it")
         _, out, _ = await shell.run("status")
         assert "1 limit held somebody in the last ten seconds, who waited " in out
         (line,) = [it for it in out.splitlines() if it.startswith("    persistent://")]

@@ -160,8 +160,8 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "POST /loadmanager/v1/moves",
             "/loadmanager/wishes/pins/shop%2Forders%2F0x00000000_0x80000000",
             None,
-            '{"broker":"b2:8080","untilMs":1700000000000,"note":"","by":"me"}',
-            "pinned shop/orders/0x00000000_0x80000000 to b2:8080 until 2023-11-14 22:13:20Z",
+            '{"broker":"b2:8080","untilMs":1700000000000,"note":"hot","by":"me"}',
+            "pinned shop/orders/0x00000000_0x80000000 to b2:8080 until 2023-11-14 22:13:20Z: hot",
         ),
         (
             "DELETE /x",

@@ -113,7 +113,9 @@ class LiveSettings:
         for name in changed:
             leaf = keys[name].leaf if name in keys else None
             if leaf is not StrategySettings and leaf not in registry.own_settings():
-                raise BadInputError(f"{name[:100]} is not a key of strategies")
+                like = KEYS.nearest(name)
+                hint = f"; did you mean {like}?" if like and name not in keys else ""
+                raise BadInputError(f"{name[:100]} is not a key of strategies{hint}")
             if keys[name].key.name in NOT_OF_A_CYCLE:
                 raise BadInputError(f"{name} makes no difference to a single cycle")
         try:

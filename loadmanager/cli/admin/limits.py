@@ -23,7 +23,6 @@ from loadmanager.cli.admin.asking import (
     brokers_of,
     cluster_of,
     count_of,
-    namespace_path,
     partitions_of,
     topic_path,
 )
@@ -42,11 +41,13 @@ from loadmanager.cli.admin.shapes import (
     ThrottlingOfTopic,
 )
 from loadmanager.cli.admin.times import Duration, at_option, clock
+from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_text, where_set
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.names import TopicName
+from loadmanager.limits.tracker import HoldCause
 
 FIELDS = {
     "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
@@ -63,6 +64,7 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
+DISPATCH_LIMITS = ("dispatchRate", "subscriptionDispatchRate")
 NOT_THERE = 404
 NOT_IN_USE = (
     "no limits are in use: no topic is open that has one; `limits show TENANT/NAMESPACE` has what "
@@ -76,15 +78,6 @@ isolation = AdminGroup(
 )
 _target = click.argument("target", metavar="TENANT/NAMESPACE|TOPIC")
 _limit = click.argument("limit", type=click.Choice(tuple(FIELDS)), metavar="LIMIT")
-
-
-def _path(text: str) -> str:
-    """The path of a namespace or a topic in the admin API."""
-    return (
-        f"{V2}/{topic_path(text)}"
-        if "://" in text or text.count("/") == 2
-        else namespace_path(text)
-    )
 
 
 def _is_of(end: LimitEndShown, target: str) -> bool:
@@ -191,12 +184,8 @@ def _ends(admin: AdminClient) -> list[LimitEndShown] | None:
 
 
 def _end_text(end: LimitEndShown) -> str:
-    then = "not set" if end.then is None else _rate_text(end.then)
+    then = "not set" if end.then is None else rate_text(end.then)
     return f"ends at {clock(end.until)}, then: {then}"
-
-
-def _rate_text(rate: Document) -> str:
-    return "  ".join(f"{field}={value}" for field, value in rate.items())
 
 
 @limits.command("why")
@@ -249,6 +238,13 @@ def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
     lines += waiting_since(admin, str(TopicName.parse(topic)), others, at_ms)
     causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
     lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
+    lines += where_set(
+        admin, topic, ["publishRate"] if HoldCause.TOPIC_PUBLISH_RATE in causes else []
+    )
+    held = {
+        limit for state in report["subscriptions"].values() for limit in state["throttledTimes"]
+    }
+    lines += where_set(admin, topic, DISPATCH_LIMITS if held else [])
     return raw, lines
 
 
@@ -272,11 +268,11 @@ def _hold_text(state: HeldSubscription) -> str:
 @_target
 def limits_show(admin: AdminClient, target: str) -> Output:
     """Show the limits of a namespace or a topic itself, without those that it inherits."""
-    rates = {name: admin.get_any(f"{_path(target)}/{name}", Document) for name in FIELDS}
+    rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
     data = {name: rate for name, rate in rates.items() if rate}
     ends = {end.limit: end for end in _ends(admin) or () if _is_of(end, target)}
     lines = [
-        f"{name}  {_rate_text(rate)}" + (f"  {_end_text(ends[name])}" if name in ends else "")
+        f"{name}  {rate_text(rate)}" + (f"  {_end_text(ends[name])}" if name in ends else "")
         for name, rate in data.items()
     ]
     return Output(data, lines or f"{target} has no limits of its own")
@@ -328,7 +324,7 @@ def limits_set(
             body[field] = value
     if not body:
         raise BadInputError("give a rate: --messages N or --bytes N")
-    path = f"{_path(target)}/{limit}"
+    path = f"{limits_path(target)}/{limit}"
     before, ends = admin.get_any(path, Document), _ends(admin)
     if for_s is not None:
         return _set_for(admin, target, limit, body, for_s, can_end=ends is not None)
@@ -349,7 +345,7 @@ def _set_for(
             "nothing was set: the broker's version ends no limits by itself, or your role may not "
             "see that it does (a superuser may)"
         )
-    admin.send("POST", f"{_path(target)}/{limit}?forSeconds={max(1, round(for_s))}", body)
+    admin.send("POST", f"{limits_path(target)}/{limit}?forSeconds={max(1, round(for_s))}", body)
     ends = [end for end in _ends(admin) or () if _is_of(end, target) and end.limit == limit]
     if not ends:
         raise OperationalError(f"{limit} of {target} was set, and changed again at once")
@@ -367,9 +363,12 @@ def limits_remove(admin: AdminClient, target: str, limit: str) -> Output:
 
     LIMIT is publishRate, dispatchRate, subscriptionDispatchRate or subscribeRate.
     """
-    path = f"{_path(target)}/{limit}"
+    path = f"{limits_path(target)}/{limit}"
     if admin.get_any(path, Document) is None:
-        raise OperationalError(f"{target} has no {limit} of its own: nothing was removed")
+        text = f"{target} has no {limit} of its own: nothing was removed"
+        if of := namespace_with(admin, target, limit):
+            text += f"; it has that of {of}: `limits remove {of} {limit}`"
+        raise OperationalError(text)
     admin.send("DELETE", path)
     return Output({"of": target, "removed": limit}, f"{limit} of {target} removed")
 

@@ -73,7 +73,7 @@ def topics_lookup(admin: AdminClient, topic: str, *, at: int | None) -> Output:
         near = near_names(admin, name)
         hints = [*did_you_mean(near), *asked_for(admin, name)]
         data |= {"exists": False, "near": near}
-        return Output(data, ([*hints, f"{why}: it would be served by"], shown))
+        return Output(data, ([f"{why}: it would be served by"], shown, hints))
     more = ["and more partitions"] if len(partitions) == PARTITIONS_MAX else []
     return Output(data, (shown, *more))
 
