@@ -406,7 +406,8 @@ class _Fit:
         use.
         """
         doubted = self.state[DOUBT] >= MISTRUSTED
-        usual = np.where(doubted, idle + cost * traffic, self._expected(cost, idle, traffic))
+        less = np.where(doubted, 0.0, np.minimum(self.state[OFFSET], 0.0))
+        usual = idle + less + cost * traffic  # what it used more may have ended, as a process does
         errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
         low: NDArray[np.bool_] = usual - self.shown > errors
         low &= (self.shown < CONTRADICTS_PART * usual) & (

@@ -129,14 +129,12 @@ def _relieved(
     """Brokers that were full lately → whether bundles leave them for what the model does not
     explain.
     """
-    row_of = snapshot.columns.row_of
-    shown = {
-        broker: float(model.measured[row_of[broker]])
-        for broker in memory.relief
+    row_of, measured = snapshot.columns.row_of, model.measured
+    return {
+        broker: surplus.leaves(relief, float(measured[row_of[broker]]))
+        for broker, relief in memory.relief.items()
         if broker in row_of
     }
-    stopped = surplus.stopped(memory.relief, shown)
-    return {broker: broker not in stopped for broker in shown}
 
 
 def _away(model: UsageModel, memory: BalancedMemory, now_ms: int) -> tuple[int, int]:

@@ -48,15 +48,9 @@ class BySensors:
         self._low = np.where(counts, self.shown, np.inf)
         self._gives = np.full(len(self.shown), np.inf)
 
-    def refused(
-        self, sources: Brokers, takers: Brokers, relieved: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Whether bundles may not go; `relieved`: whether their broker has more than it can do, so
-        that they may go wherever there is any room: `[bundle]`.
-        """
+    def refused(self, sources: Brokers, takers: Brokers) -> NDArray[np.bool_]:
+        """Whether bundles may not go: `[bundle]`."""
         refused: NDArray[np.bool_] = self.full[takers] | (self._gives[sources] <= 0)
-        if relieved.any():
-            refused &= ~relieved | (self.shown[takers] > SHOWN_FULL) | (self._gives[sources] <= 0)
         if self._downhill:
             refused |= self._high[takers] > self._low[sources]
         return refused

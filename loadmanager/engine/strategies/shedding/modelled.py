@@ -159,10 +159,9 @@ class ModelledBrokers:
         bundles, until they are as used as others.
         """
         by_sensors, per_byte = self.by_sensors, self._model.per_byte[CPU]
-        which = by_sensors.unexplained & by_sensors.full
-        for broker, leave in relieved.items():
-            row = self._row_of[broker]
-            which[row] = leave and by_sensors.unexplained[row]
+        which = np.zeros(len(self.names), np.bool_)
+        which[[self._row_of[broker] for broker, leave in relieved.items() if leave]] = True
+        which &= by_sensors.unexplained
         if not which.any():
             return
         more, of_bundles = by_sensors.take_for_dearer(which, self.usage)
@@ -285,7 +284,7 @@ class ModelledBrokers:
         refused = (intake > 0) & (intake + after - before > self.intake_max)
         relieved = self.usage[sources] > FULL
         refused |= after > np.where(relieved, self._relieved[takers], self._room[takers])
-        refused |= self.by_sensors.refused(sources, takers, relieved)
+        refused |= self.by_sensors.refused(sources, takers)
         if self._emptied is not None:
             refused |= (before >= self._takes_below[takers]) & work.any(axis=0)
         return burden, refused
@@ -311,6 +310,11 @@ class ModelledBrokers:
         """What the prices of moves between these brokers are multiplied with: `[bundle]`."""
         far = self.far[takers] | self.far[sources]
         return np.where(far, OF_FAR * self.dearness, self.dearness)
+
+    def room(self, source: int, taker: int) -> float:
+        """The usage up to what moves from another broker may bring a broker to."""
+        most = self._relieved if self.usage[source] > FULL else self._room
+        return float(most[taker] - self.usage[taker])
 
     def brings(self, taker: int, work: Array) -> Array:
         """The usage that each of these bundles adds to a broker: `[bundle]`."""

@@ -234,6 +234,7 @@ class MoveSearch:
         room = (cluster.usage[move.source] - cluster.usage[move.destination]) / SMALL
         room = min(room, cluster.intake_max - cluster.intake[move.destination])
         room = min(room, cluster.usage[move.source] - cluster.means[move.source])
+        room = min(room, cluster.room(move.source, move.destination))
         brings = cluster.brings(move.destination, offer.work)
         if 2 * brings[move.at] > room:
             return alone
