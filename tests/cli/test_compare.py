@@ -96,6 +96,16 @@ async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         gone = ClientStep(
             ts=then + 4 * MINUTE, broker=a, event="left", topic=silent, bundle=stays, **client
         )
+        lost_topic = a_topic("acme/orders", LOW)
+        cut = {**client, "topic": lost_topic, "bundle": lost_bundle}
+        before_loss = [
+            ClientStep(ts=then - MINUTE, broker=lost, event="attached", **cut | {"name": name})
+            for name in ("p2", "p3")
+        ]
+        later = ClientStep(
+            ts=then + 10_000, broker=lost, event="attached", **cut | {"name": "was-not-there"}
+        )
+        back = ClientStep(ts=then + 2 * MINUTE, broker=a, event="attached", **cut | {"name": "p3"})
         before_a = {moved: (10.0, 1), stays: (5.0, 3)}
         after_a = {lost_bundle: (20.0, 1), stays: (4.0, 2)}
         await written(
@@ -104,6 +114,7 @@ async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             *loads_of(end, a, 0.75, after_a), *topics(end, {silent: 0.0, loud: 4.0}),
             *loads_of(then, lost, 0.9, {lost_bundle: (20.0, 1), nobodys: (7.0, 1)}),
             first, *owned, gained, left, leads, limit, move, gone,
+            *before_loss, later, back,
         )  # fmt: skip
         released = OwnershipStep(
             ts=then + 3 * MINUTE, broker=a, bundle=moved, before="Owned", after="Free", reason="",
@@ -135,10 +146,15 @@ async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert loud not in missing
         assert "  gold/pay has 2 producers, and had 4" in missing
         assert "producer p1 from 10.0.0.9:7" in missing
+        assert f"  producer p2 from 10.0.0.9:7 on {lost_topic} left at " in missing
+        assert f"{clock(left.ts)} and has not come back: its broker {lost} was lost" in missing
+        assert "p3" not in missing
+        assert "was-not-there" not in missing
         assert "orders has" not in missing  # another broker has all of it
         assert "only the busiest of each broker" in missing  # two of nine
         document = await shell.json(*words)
         assert document["missing"]["topics"] == [silent]
+        assert {it["name"] for it in document["missing"]["clients"]} == {"p1", "p2"}
         assert {it["bundle"] for it in document["owners"]} == {lost_bundle, moved}
         assert (document["before"]["leader"], document["after"]["leader"]) == (lost, a)
         late = times[0], clock(end + 20 * MINUTE).replace(" ", "T")

@@ -22,12 +22,14 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.audit import KnownChanges, changes_of, is_decided
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client_steps import client_steps, losses_of
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.differences import (
     Changed,
     ClusterThen,
     Missing,
     changed_owners,
+    cut_off_by,
     missing_of,
     rate_of,
     uncounted,
@@ -65,6 +67,8 @@ class _Read:
     between: list[ArchivedEvent]
     """Members, owners and moves between, the oldest first."""
     clients: list[ArchivedEvent]
+    cut_off: list[ClientStep]
+    """Of clients of lost brokers; see `cut_off_by`."""
     changes: KnownChanges
     notes: list[str]
     missing: dict[str, str]
@@ -84,8 +88,9 @@ def compare(admin: AdminClient, since: int | None, until: int | None, *, each: b
     """Compare two moments: brokers, leaders, owners, load, traffic, settings, and what is missing.
 
     The second moment is now, or --until. Missing is what was there at the first moment and is not
-    at the second: owners of bundles, traffic of namespaces and topics, producers and consumers. The
-    archives of the brokers answer; loads are averages, as the last lines say.
+    at the second: owners of bundles, traffic of namespaces and topics, producers and consumers that
+    left, or whose broker was lost. The archives of the brokers answer; loads are averages, as the
+    last lines say.
     """
     until_ms = now_ms() if until is None else min(until, now_ms())
     since_ms = until_ms - SINCE_MS if since is None else since
@@ -98,7 +103,7 @@ def compare(admin: AdminClient, since: int | None, until: int | None, *, each: b
             "there is nothing to compare"
         )
     other, without, new = changed_owners(read.then, read.now, read.between)
-    missing = missing_of(read.then, read.now, without, read.clients)
+    missing = missing_of(read.then, read.now, without, read.clients, read.cut_off)
     most, lapses = None if each else LINES, lapses_of(unproven_of(_within(read)))
     parts: list[Shown] = [
         f"from {clock(since_ms)} to {clock(until_ms)} ({span(until_ms - since_ms)})",
@@ -128,6 +133,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     clients = _between(
         admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
     )
+    cut_off, unknown, silent = _cut_off(admin, members.events, since_ms, until_ms)
     changes = changes_of(admin, None, since_ms, until_ms, limit=CHANGES_MAX)
     changes.changes = list(filter(is_decided, changes.changes))
     moments = []
@@ -145,7 +151,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         moment.started = {it.of for it in lately if it.event == "starts"}
         moments.append(moment)
     between = [*owners.events, *moves.events, *members.events]
-    notes = [*pasts[0].notes, *pasts[1].notes]
+    notes = [*pasts[0].notes, *pasts[1].notes, *unknown]
     for events, what in ((owners, "owners"), (moves, "moves"), (clients, "clients")):
         if len(events.events) == EVENTS_MAX:
             notes.append(f"only the last {EVENTS_MAX:,} records of {what} were looked through")
@@ -155,11 +161,30 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         members=[it.record_as(MemberChange) for it in _oldest_first(members.events)],
         between=[it for it in _oldest_first(between) if it.ts > since_ms],
         clients=_oldest_first(clients.events),
+        cut_off=cut_off,
         changes=changes,
         notes=list(dict.fromkeys(notes)),
         down=[str(it) for it in downtimes(admin, since_ms) if it.begin < until_ms],
-        missing={**pasts[0].missing, **pasts[1].missing, **owners.missing, **members.missing},
+        missing={
+            **pasts[0].missing,
+            **pasts[1].missing,
+            **owners.missing,
+            **members.missing,
+            **silent,
+        },
     )
+
+
+def _cut_off(
+    admin: AdminClient, members: Sequence[ArchivedEvent], since_ms: int, until_ms: int
+) -> tuple[list[ClientStep], list[str], dict[str, str]]:
+    """The clients of lost brokers that are not back; what of them is not known; who was silent."""
+    changes = [it.record_as(MemberChange) for it in members]
+    losses = [it for it in losses_of(changes) if since_ms < it.ts <= until_ms]
+    if not losses:
+        return [], [], {}
+    steps, notes, missing = client_steps(admin, since_ms, until_ms)
+    return cut_off_by(losses, steps, since_ms), notes, missing
 
 
 def _between(admin: AdminClient, since_ms: int, until_ms: int, *kinds: str) -> EventsOfAll:

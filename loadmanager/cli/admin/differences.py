@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from loadmanager.cli.admin.archives import figures
 from loadmanager.cli.admin.past_owners import PastBundle, in_bundle
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, Decision, OwnershipStep, TopicLoad
+from loadmanager.engine.history.waits import Loss, interruptions_of, key_of
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.ownership.states import BundleState, LifeCause
 from loadmanager.kit.errors import LoadManagerError
@@ -153,7 +156,8 @@ class Missing:
     """Whether others than these are known to have traffic still, or had none."""
     fewer: list[Fewer] = field(default_factory=list)
     clients: list[ClientStep] = field(default_factory=list)
-    """Producers and consumers whose last recorded step is that they left."""
+    """Producers and consumers whose last recorded step is that they left, or whose broker was lost.
+    """
     uncounted: list[str] = field(default_factory=list)
     """Bundles of whose traffic nothing is known at one of the moments."""
 
@@ -225,8 +229,11 @@ def missing_of(
     now: ClusterThen,
     without: Sequence[Changed],
     clients: Iterable[ArchivedEvent],
+    cut_off: Iterable[ClientStep],
 ) -> Missing:
-    """What was there then and is not now; `clients`: their steps between, the oldest first."""
+    """What was there then and is not now; `clients`: their steps between, the oldest first;
+    `cut_off`: see `cut_off_by`.
+    """
     unknown = uncounted(then, now)
     silent_about = {split_bundle_name(bundle)[0] for bundle in unknown}
     before, after = (moment.sums(unknown, tenants=False) for moment in (then, now))
@@ -243,7 +250,8 @@ def missing_of(
             if has < had:
                 missing.fewer.append(Fewer(name, what, had, has))
     missing.topics, missing.all_topics = _quiet_topics(then, now, unknown, missing.namespaces)
-    missing.clients = departed(clients)
+    left = {key_of(it): it for it in (*cut_off, *departed(clients))}
+    missing.clients = sorted(left.values(), key=_by_topic)
     return missing
 
 
@@ -272,10 +280,32 @@ def _quiet_topics(
 
 
 def departed(events: Iterable[ArchivedEvent]) -> list[ClientStep]:
-    """The last steps of those that left and did not come again, by topic and name."""
+    """The last steps of those that left and did not come again."""
     last = dict[tuple[str, str, str, str], ClientStep]()
     for event in events:
         step = event.record_as(ClientStep)
         if step.event in ("attached", "left"):
-            last[step.what, step.topic or "", step.subscription or "", step.name] = step
-    return [step for _, step in sorted(last.items()) if step.event == "left"]
+            last[key_of(step)] = step
+    return [step for step in last.values() if step.event == "left"]
+
+
+def cut_off_by(
+    losses: Sequence[Loss], steps: Iterable[ClientStep], then_ms: int
+) -> list[ClientStep]:
+    """The clients of brokers that were lost after a moment, at which these clients were there, and
+    that no broker serves again: each as if it had left with its broker, which could record no such
+    step. `steps`: of clients until the second moment, also of long before.
+    """
+    known_steps = list(steps)
+    were_there = {key_of(it) for it in known_steps if it.event == "attached" and it.ts <= then_ms}
+    return [
+        replace(
+            it.client, event="left", ts=it.since, reason=f"its broker {it.client.broker} was lost"
+        )
+        for it in interruptions_of(known_steps, losses)
+        if it.lost and it.back_at is None and it.since > then_ms and key_of(it.client) in were_there
+    ]
+
+
+def _by_topic(step: ClientStep) -> tuple[str, ...]:
+    return step.what, step.topic or "", step.subscription or "", step.name

@@ -8,33 +8,22 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.archives import events_of, incomplete, now_ms, parts_of
+from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client_steps import client_steps, losses_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
 from loadmanager.cli.terminal import Cell, Shown, table
-from loadmanager.engine.history.clients import ClientStep
-from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import Decision
-from loadmanager.engine.history.waits import (
-    Interrupted,
-    Loss,
-    interruptions_of,
-    worst_first,
-)
+from loadmanager.engine.history.waits import Interrupted, interruptions_of, worst_first
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvents
 from loadmanager.kit.units import HOUR_MS
 
-STEPS_MAX, STEPS_OF_ALL_MAX = 2_000, 40_000
-"""Records of clients that are asked of one broker, and of all."""
-CHANGES_MAX = 1_000
 AFTER_MS = 10 * 60_000
 """So long after the time that is asked for, clients may have come back."""
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""
-AGO_MS = 24 * HOUR_MS
 MOVE = re.compile(r"\d{1,12}-m?\d{1,12}")
 
 
@@ -70,8 +59,8 @@ def interrupted(
     if move is not None and move.ended_at is not None:
         end_ms = move.ended_at + BEFORE_MS
         begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
-    steps, notes, missing = _steps(admin, begin_ms, end_ms + AFTER_MS)
-    losses = _losses(admin, begin_ms, end_ms)
+    steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
+    losses = losses_between(admin, begin_ms, end_ms)
     waits = [
         it
         for it in interruptions_of(steps, losses)
@@ -103,38 +92,6 @@ def _move(admin: AdminClient, name: str) -> Decision:
                 raise OperationalError(f"move {name} closed no clients: {record.outcome}")
             return record
     raise OperationalError(f"no move {name} is recorded yet: it is once its clients are counted")
-
-
-def _steps(
-    admin: AdminClient, begin_ms: int, until_ms: int
-) -> tuple[list[ClientStep], list[str], dict[str, str]]:
-    """The last steps of clients of each broker; what is not among them; who did not answer."""
-    kinds = [("kind", f"{ClientStep.kind}.{it}") for it in ("attached", "left", "unrecorded")]
-    values: list[tuple[str, Any]] = [*kinds, ("until", until_ms), ("limit", STEPS_MAX)]
-    answer = parts_of(admin, "events", values, ArchivedEvents)
-    steps, notes = list[ClientStep](), list[str]()
-    for broker, part in sorted(answer.parts.items()):
-        events = [it for it in part.events if it.kind.startswith(f"{ClientStep.kind}.")]
-        its = [event.record_as(ClientStep) for event in events]
-        if len(its) >= STEPS_MAX and (first := min(it.ts for it in its)) > begin_ms - AGO_MS:
-            notes.append(f"of {broker} the clients since {clock(first)} are looked at")
-        lost = sum(it.times for it in its if it.event == "unrecorded" and it.ts >= begin_ms)
-        if lost:
-            many = count_of(lost, "step")
-            notes.append(f"{broker} recorded {many} of clients by their number only: too many came")
-        steps += [it for it in its if it.event != "unrecorded"]
-    return steps, notes, answer.missing
-
-
-def _losses(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Loss]:
-    kinds = (MemberChange.kind,)
-    events = events_of(admin, kinds, since_ms=begin_ms, until_ms=until_ms, limit=CHANGES_MAX).events
-    changes = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
-    return [
-        Loss(it.of, left_at_of(it), unheard_of(it) or 0)
-        for it in changes
-        if it.event == "left" and it.how == "lost"
-    ]
 
 
 def _is_of(it: Interrupted, move: Decision) -> bool:
