@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.admin.serving import serving
+from broker.admin.serving import ORDERS, serving
+from broker.admin.test_admin_subscriptions import RECEIPT
 from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
+from system.raw import a_send
 
 from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
+from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
 
 TOPIC = "persistent://acme/orders/t"
@@ -40,6 +43,7 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
             ts=now - 20_000, broker=one, epoch=1, cycle=1, strategy="", action="move", move="1-m1",
             bundle=BUNDLE, source=one, destination=two, author="operator", state="done",
             started_at=now - 60_100, ended_at=now - 59_000, ids=["1-m1"],
+            clients_closed=1, clients_back=0, clients_unserved=1,
         )  # fmt: skip
         left = MemberChange(
             ts=now - 25_000, broker=one, of=two, event="left", how="lost", unheard_ms=11_000,
@@ -67,16 +71,71 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert told[0]["waitedMs"] >= 30_000
         _, out, _ = await shell.run("interrupted")
         assert "3 interruptions of clients from " in out
-        assert "those that are back waited 12 s at most; 1 is not seen to be back" in out
+        assert "that are back were attached again after 12 s at most; 1 is not seen to be " in out
+        assert "waited: until it was attached again, not until its first receipt" in out
         assert "NOT BACK" in out
         assert "may have waited up to 6.0 s more, before it was lost" in out
         assert f"{two} recorded 3 steps of clients by their number only" in out
         (moved,) = await shell.json("interrupted", "1-m1")
         assert (moved["waitedMs"], moved["because"]) == (400, f"moved to {two}")
+        _, out, _ = await shell.run("interrupted", "1-m1")
+        assert (
+            "NONE of 1 client back; 1 more connected and got nothing, as the leader counted" in out
+        )
+        _, out, _ = await shell.run("moves", "list", "--since", "5m")
+        assert "back: served again (attached, with a first receipt or delivery" in out
         assert [it["name"] for it in await shell.json("interrupted", two)] == ["sad", "mover"]
         assert [it["name"] for it in await shell.json("interrupted", "SAD")] == ["sad"]
         assert await shell.json("interrupted", "--until", "40s ago", "orders") == [moved]
         _, out, _ = await shell.run("interrupted", "--limit", "1")
         assert "and 2 more: --limit shows them" in out
+        status, out, _ = await shell.run("find", "sad")
+        assert (status, "producer sad waits since " in out) == (1, True)
+        assert f"(its broker {two} was lost), unless its client ended: see `loadmanager" in out
+        assert f"admin interrupted sad` and `loadmanager admin limits why {TOPIC}`" in out
+        assert "--refused" not in out
+        assert "waits since" not in (await shell.run("find", "mover"))[1]
         status, _, err = await shell.run("interrupted", "7-m7")
         assert (status, "no move 7-m7 is recorded yet" in err) == (1, True)
+
+
+async def test_a_client_that_a_limit_may_keep_from_attaching(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of those not back it is said where a limit holds connections of their address; not of others,
+    nor of earlier times.
+    """
+    now, lost = SystemClock().now_ms(), "127.0.0.1:1"
+    limited = TopicName("persistent", ORDERS, "limited")
+    async with serving(brokers=1, values=in_folder(tmp_path)) as served:
+        (broker,), shell, own = served.brokers, Shell(served, capsys), served.broker_id(0)
+        await broker.serve(limited)
+        bundle = (await broker.use.namespaces.bundles(ORDERS)).bundle_of_topic(str(limited))
+        left = MemberChange(
+            ts=now - 1_000, broker=own, of=lost, event="left", how="lost", left_at=now - 2_000
+        )
+        clients = {"near": "127.0.0.1", "far": "10.0.3.7"}
+        steps = [
+            ClientStep(
+                ts=now - 60_000, broker=lost, event="attached", client=f"{address}:4711",
+                address=address, what="producer", name=name, topic=TOPIC, bundle=str(bundle),
+            )
+            for name, address in clients.items()
+        ]  # fmt: skip
+        await written(served, 0, left, *steps)
+        held = f"it was lost; {own} holds connections of its address for a limit"
+        (done, _, err) = await shell.run(
+            "limits", "set", str(limited), "publishRate", "--messages", "1"
+        )
+        assert done == 0, err
+        client = await served.cluster.connect(await broker.listen())
+        await client.produce(limited)
+        for number in range(200):
+            await client.send(a_send(number))
+        await client.take_of(RECEIPT)
+        waits = {it["name"]: it["heldAt"] for it in await shell.json("interrupted")}
+        assert waits == {"near": own, "far": None}
+        _, out, _ = await shell.run("interrupted")
+        (line,) = [line for line in out.splitlines() if held in line]
+        assert "127.0.0.1:4711" in line
+        assert "which limit holds connections: `loadmanager admin limits why TOPIC`" in out

@@ -6,6 +6,7 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -1018,12 +1019,22 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
             True,
             True,
         )
+        assert "find --refused" not in out
         assert "nobody was refused" in (await shell.run("find", "--refused", "no-such"))[1]
         for text in (("till-3",), ("ILL-3",), ("10.0.0.7",), ("is busy",), (topic,), ()):
             _, out, _ = await shell.run("find", *text, "--refused")
             assert "10.0.0.7:5000" in out
             assert "is busy" in out
         assert "nobody was refused" in (await shell.run("find", "--refused", "--since", "3m"))[1]
+        one = ClientStep(
+            ts=now - 7 * MINUTE, broker=first, event="refused", client="10.0.0.8:5000",
+            address="10.0.0.8", what="producer", name="only refused", topic=topic, reason="no role",
+        )  # fmt: skip
+        await written(served, 0, one)
+        for text in ("only refused", "10.0.0.8"):
+            _, out, _ = await shell.run("find", text)
+            assert f"why: `loadmanager admin find --refused {quote(text)}`" in out
+        assert "admin find --refused 'nly r'`" in (await shell.run("find", "nly r"))[1]
         again = ClientStep(
             ts=now, broker=first, event="refused", times=19, **there, **refused, roles=["till"]
         )

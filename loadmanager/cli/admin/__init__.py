@@ -73,7 +73,7 @@ SUBJECTS = {
         "interrupted.interrupted",
         (
             "Name the clients that a move, or the loss or stop of a broker, interrupted: how long "
-            "each waited until a broker served it again, and who is not back; the worst first."
+            "each waited until it was attached again, and who is not back; the worst first."
         ),
     ),
     "compare": (

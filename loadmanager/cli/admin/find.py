@@ -4,8 +4,9 @@ and who was refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from shlex import quote
 
 import click
 
@@ -18,6 +19,7 @@ from loadmanager.cli.admin.archives import (
 )
 from loadmanager.cli.admin.asking import OWN, count_of, namespace_path, namespaces_of, query
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client_steps import AGO_MS, client_steps, losses_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
@@ -32,7 +34,9 @@ from loadmanager.engine.history.clients import (
     ClientStep,
 )
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
+from loadmanager.engine.history.waits import Interrupted, interruptions_of, key_of, worst_first
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import HOUR_MS
 
 WAITS_MAX = 3
@@ -42,6 +46,9 @@ NEW_S = 2
 """A refusal is in the archive after this time: it is written once a second."""
 AGAIN_S = REFUSED_AGAIN_S + REPEATS_EVERY_S
 LOSSES_SHOWN = 5
+WAITING_SHOWN = 5
+LATELY_MS = HOUR_MS - 60_000
+"""What was longer ago may be over an hour ago when the next command is given."""
 NAMESPACES_MAX = 50
 """Namespaces whose stored topics are looked through."""
 STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
@@ -60,10 +67,11 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
 
     It says on which topic they are, which broker serves it, how much they get through, and what
     holds them now; those with exactly this name come first. Topics that are not open are looked for
-    among the stored ones, in 50 namespaces at most. `history` of the name or the address
-    tells when they came, left and were refused. With --refused, those of the last hour who were
-    refused something, or since --since, how often, and when last; TEXT is then a part of a name, an
-    address, a role, a topic or the reason, or left out.
+    among the stored ones, in 50 namespaces at most. Of a name that nobody has who is connected, it
+    says what is recorded last, and since when it waits after a loss or a move. `history` of the
+    name or the address tells when they came, left and were refused. With --refused, those of the
+    last hour who were refused something, or since --since, how often, and when last; TEXT is then a
+    part of a name, an address, a role, a topic or the reason, or left out.
     """
     if refused:
         return _refused(admin, text, since, limit)
@@ -156,7 +164,7 @@ def _may_have(namespace: str, path: str) -> bool:
 
 
 def _last_of(admin: AdminClient, text: str) -> list[str]:
-    """Nobody who is connected has this name: what is recorded of it last."""
+    """Nobody who is connected has this name: what is recorded of it last, and whether it waits."""
     lines = ["nobody who is connected has this name or address"]
     try:
         if has_archives(admin):
@@ -164,9 +172,61 @@ def _last_of(admin: AdminClient, text: str) -> list[str]:
             lines += [
                 f"{clock(it.last)}  {client_sentence(it.record_as(ClientStep))}" for it in last
             ]
+            lines += _waiting(admin, text)
+            lines += _was_refused(admin, text, last)
     except OperationalError:
         pass  # it is of use without
     return lines
+
+
+def _waiting(admin: AdminClient, text: str) -> list[str]:
+    """Those of this name that a loss or a move interrupted, and that no broker serves again."""
+    to_ms = now_ms()
+    begin_ms = to_ms - AGO_MS
+    steps, _, _ = client_steps(admin, begin_ms, to_ms, text)
+    if not steps:
+        return []
+    waits = {
+        key_of(it.client): it
+        for it in interruptions_of(steps, losses_between(admin, begin_ms, to_ms))
+    }
+    open_ones = [it for it in waits.values() if it.back_at is None and it.since >= begin_ms]
+    lines = [_waits_text(it, text, to_ms) for it in worst_first(open_ones, to_ms)[:WAITING_SHOWN]]
+    more = len(open_ones) - len(lines)
+    return [*lines, f"and {more} more"] if more > 0 else lines
+
+
+def _waits_text(it: Interrupted, text: str, to_ms: int) -> str:
+    step = it.client
+    why = f"its broker {step.broker} was lost" if it.lost else f"{step.broker} gave its topic up"
+    within = f" of {step.subscription}" if step.subscription else ""
+    since = _since_option(it.since, to_ms)
+    return (
+        f"{step.what} {step.name}{within} waits since {clock(it.since)} ({why}), unless its client "
+        f"ended: see `loadmanager admin interrupted {quote(text)}{since}` and "
+        f"`loadmanager admin limits why {step.topic}`"
+    )
+
+
+def _was_refused(admin: AdminClient, text: str, last: Sequence[ArchivedEvent]) -> list[str]:
+    """Where refusals of this name are told, if the last that is recorded of it is one, or others
+    have it as a part.
+    """
+    to_ms = now_ms()
+    refusals = last
+    if not last:
+        refusals = events_of(admin, (REFUSED,), since_ms=to_ms - HOUR_MS, limit=RECORDS_MAX).events
+        refusals = [it for it in refusals if _has(it.record_as(ClientStep), text)]
+    if not refusals or refusals[0].kind != REFUSED:
+        return []
+    since = _since_option(refusals[0].last, to_ms)
+    how = f"`loadmanager admin find --refused {quote(text)}{since}`"
+    return [f"who was refused, how often, and why: {how}"]
+
+
+def _since_option(at_ms: int, to_ms: int) -> str:
+    """What a command of the last hour needs to know of a moment."""
+    return f" --since {clock(at_ms).replace(' ', 'T')}" if to_ms - at_ms > LATELY_MS else ""
 
 
 def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:

@@ -57,6 +57,21 @@ def may_wait_anywhere(admin: AdminClient) -> str:
     return may_wait_text([connection for each in holds for connection in each.connections])
 
 
+def holders_of(admin: AdminClient) -> dict[str, set[str]]:
+    """Address, without a port → the brokers where limits hold a connection of it now; empty if
+    none is held, or that is not known.
+    """
+    try:
+        holds = admin.get(f"{OWN}/throttled", ThrottledShown).brokers
+    except LoadManagerError:  # without a leader, of a daemon, or not allowed
+        return {}
+    holders = dict[str, set[str]]()
+    for broker, of in holds.items():
+        for each in of.connections:
+            holders.setdefault(each.client.rpartition(":")[0], set()).add(broker)
+    return holders
+
+
 def held_for_others(connections: Sequence[HeldConnection], now_ms: int) -> list[str]:
     """Lines about a topic: which of its connections are held at the limits of others, and how many
     others of its broker are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,10 +13,14 @@ from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import client_steps, losses_between
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.held_clients import holders_of
+from loadmanager.cli.admin.interruptions import SERVED_AGAIN
+from loadmanager.cli.admin.moves import owner_of
+from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
 from loadmanager.cli.terminal import Cell, Shown, table
-from loadmanager.engine.history.records import Decision
-from loadmanager.engine.history.waits import Interrupted, interruptions_of, worst_first
+from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.history.waits import Interrupted, Key, interruptions_of, key_of, worst_first
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
@@ -24,6 +28,12 @@ AFTER_MS = 10 * 60_000
 """So long after the time that is asked for, clients may have come back."""
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""
+OWNERS_MAX = 20
+"""Bundles whose owner is asked for."""
+MEANT = (
+    "waited: until it was attached again, not until its first receipt or delivery; a limit that "
+    "holds its connection may delay both"
+)
 MOVE = re.compile(r"\d{1,12}-m?\d{1,12}")
 
 
@@ -45,7 +55,11 @@ def interrupted(
     limit: int,
 ) -> Output:
     """Name the clients that a move, or the loss or stop of a broker, interrupted: how long each
-    waited until a broker served it again, and who is not back; the worst first.
+    waited until it was attached again, and who is not back; the worst first.
+
+    It waited not only because of the move or the loss: a limit that holds its connection may have
+    kept it from attaching, and may keep it from its first receipt or delivery after that, which is
+    not in these times. Of those not back it says if a limit holds connections of their address now.
 
     Those of the last hour, or since --since; with --at, those of the hour before. MOVE is an id of
     `moves list`, BROKER one that lost or gave up its clients; another NAME is a part of a topic, a
@@ -68,11 +82,18 @@ def interrupted(
     ]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     shown = worst_first(waits, as_of_ms)[:limit]
-    data = [_data(it, as_of_ms) for it in shown]
+    held_at = _held_at(admin, shown) if now_ms() <= end_ms + AFTER_MS else {}
+    data = [_data(it, as_of_ms, held_at) for it in shown]
     parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
+    if waits:
+        parts.append(MEANT)
+    if move is not None and (text := _served_again(move)):
+        parts.append(text)
     if shown:
         headers = ("waited", "client", "as", "topic", "since", "from", "because", "now at")
-        parts.append(table(headers, [_row(it, as_of_ms) for it in shown]))
+        parts.append(table(headers, [_row(it, as_of_ms, held_at) for it in shown]))
+    if held_at:
+        parts.append("which limit holds connections: `loadmanager admin limits why TOPIC`")
     if len(waits) > limit:
         parts.append(f"and {len(waits) - limit} more: --limit shows them")
     if any(it.unheard_ms for it in waits):
@@ -92,6 +113,36 @@ def _move(admin: AdminClient, name: str) -> Decision:
                 raise OperationalError(f"move {name} closed no clients: {record.outcome}")
             return record
     raise OperationalError(f"no move {name} is recorded yet: it is once its clients are counted")
+
+
+def _held_at(admin: AdminClient, waits: Sequence[Interrupted]) -> dict[Key, str]:
+    """For those that are not back and of whose address limits hold a connection at the broker that
+    should serve them: that broker. If there is none, one that may not read their lookup.
+    """
+    missing = [it for it in waits if it.back_at is None]
+    holders = holders_of(admin) if missing else {}
+    owners, held_at = dict[str, str | None](), dict[Key, str]()
+    for it in missing:
+        brokers = holders.get(it.client.client.rpartition(":")[0])
+        bundle = it.client.bundle
+        if not brokers or bundle is None:
+            continue
+        if bundle not in owners:
+            if len(owners) == OWNERS_MAX:
+                break
+            owners[bundle] = owner_of(admin, bundle)
+        owner = owners[bundle]
+        if owner is None or owner in brokers:
+            held_at[key_of(it.client)] = owner or min(brokers)
+    return held_at
+
+
+def _served_again(move: Decision) -> str:
+    """What the leader counted of a move, in its own terms; empty if it closed no client."""
+    outcome = recorded_move(move).outcome
+    if outcome is None or not outcome.clients_closed:
+        return ""
+    return f"{clients(outcome)}, as the leader counted until each was served again: {SERVED_AGAIN}"
 
 
 def _is_of(it: Interrupted, move: Decision) -> bool:
@@ -114,17 +165,18 @@ def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms:
     missing = len(waits) - len(back)
     text = f"{count_of(len(waits), 'interruption')} of clients {when}"
     if back:
-        text += f": those that are back waited {span(max(it.waited_ms(as_of_ms) for it in back))}"
-        text += " at most"
+        longest = span(max(it.waited_ms(as_of_ms) for it in back))
+        text += f": those that are back were attached again after {longest} at most"
     if missing:
-        text += f"; {missing} {'is' if missing == 1 else 'are'} not seen to be back"
+        text += f"; {missing} {'is' if missing == 1 else 'are'} not seen to be attached again"
     return text
 
 
-def _row(it: Interrupted, as_of_ms: int) -> tuple[Cell, ...]:
+def _row(it: Interrupted, as_of_ms: int, held_at: Mapping[Key, str]) -> tuple[Cell, ...]:
     step = it.client
     within = f" of {step.subscription}" if step.subscription else ""
     waited = span(it.waited_ms(as_of_ms))
+    holder = _holder(it, held_at)
     return (
         waited if it.back_at is not None else f"{waited}, NOT BACK",
         step.client,
@@ -132,9 +184,13 @@ def _row(it: Interrupted, as_of_ms: int) -> tuple[Cell, ...]:
         step.topic,
         clock(it.since),
         step.broker,
-        _because(it),
+        _because(it) + (f"; {holder} holds connections of its address for a limit" * bool(holder)),
         it.back or None,
     )
+
+
+def _holder(it: Interrupted, held_at: Mapping[Key, str]) -> str | None:
+    return held_at.get(key_of(it.client)) if it.back_at is None else None
 
 
 def _because(it: Interrupted) -> str:
@@ -144,7 +200,7 @@ def _because(it: Interrupted) -> str:
     return f"moved to {to}" if to else it.client.reason
 
 
-def _data(it: Interrupted, as_of_ms: int) -> dict[str, Any]:
+def _data(it: Interrupted, as_of_ms: int, held_at: Mapping[Key, str]) -> dict[str, Any]:
     step = it.client
     return {
         "client": step.client,
@@ -161,4 +217,5 @@ def _data(it: Interrupted, as_of_ms: int) -> dict[str, Any]:
         "waitedMs": it.waited_ms(as_of_ms),
         "backAt": it.back_at,
         "backAtBroker": it.back or None,
+        "heldAt": _holder(it, held_at),
     }

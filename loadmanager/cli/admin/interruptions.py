@@ -17,11 +17,17 @@ from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import DAY_MS
-from loadmanager.leader.documents.members import AbsentBroker, MembersShown
+from loadmanager.leader.documents.members import RETURN_MS_MAX, AbsentBroker, MembersShown
 
 EVENTS_MAX = 1_000
 SEEN_MS = 10_000
 """A leader sees that a session has ended at most this long after its broker goes on."""
+SERVED_AGAIN = "attached, with a first receipt or delivery, if it wanted one"
+COUNTED = (
+    f"Back is who was served again ({SERVED_AGAIN}) while the leader counted, "
+    f"{span(RETURN_MS_MAX)} at most; `loadmanager admin interrupted` names clients of the last "
+    "hour, and for it those are back that are attached again"
+)
 KINDS = ("decision.move", MemberChange.kind)
 
 
@@ -168,6 +174,4 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
         return []
     if not (total.moves or total.failed or total.lost or total.stood):
         return []
-    return [
-        f"{total} (`loadmanager admin interrupted` names them)" if total.clients else str(total)
-    ]
+    return [f"{total}. {COUNTED}" if total.clients else str(total)]

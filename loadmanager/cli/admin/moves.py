@@ -16,7 +16,7 @@ from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
-from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.interruptions import SERVED_AGAIN, todays_interruptions
 from loadmanager.cli.admin.past_wishes import documents_then, pause_then
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text, so_far_text
 from loadmanager.cli.admin.times import (
@@ -68,6 +68,10 @@ PAUSED = (
     "for one bundle does: `bundles move`, `unload`, `split` and `merge`"
 )
 NO_MOVE = "no move in this term yet; --since shows those of earlier terms"
+BACK = (
+    f"back: served again ({SERVED_AGAIN}) while the leader counted; `loadmanager admin interrupted "
+    "MOVE` tells when each client was attached again, which is earlier"
+)
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
 
@@ -92,15 +96,23 @@ def moves_list(
         ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in past.moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
         paused = [] if at is None else pause_then(admin, at)
-        return Output(past.data, (shown, *paused, *incomplete(past.notes)), missing=past.missing)
+        notes = (*_meant(past.moves), *paused, *incomplete(past.notes))
+        return Output(past.data, (shown, *notes), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     present_ms = now_ms()
     rows = [_row(move, present_ms) for move in answer.moves]
-    parts: list[Any] = [table(headers, rows) if rows else NO_MOVE]
+    parts: list[Any] = [table(headers, rows) if rows else NO_MOVE, *_meant(answer.moves)]
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin, now_ms())
     return Output(raw, tuple(parts))
+
+
+def _meant(moves: Sequence[Move]) -> list[str]:
+    """Which clients are meant by those that are back, if of some move not all are."""
+    outcomes = [it.outcome for it in moves if it.outcome is not None]
+    backs = [(it.clients_back, it.clients_closed or 0) for it in outcomes]
+    return [BACK] if any(back is not None and back < closed for back, closed in backs) else []
 
 
 @dataclass(slots=True)
