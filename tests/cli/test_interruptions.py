@@ -66,7 +66,9 @@ async def test_moves_and_lost_brokers_count(
             "1 of them not seen to be back"
         )
         for words in (("status",), ("moves", "list")):
-            assert total in (await shell.run(*words))[1]
+            _, out, _ = await shell.run(*words)
+            assert f"{total}. Back: served again (attached, with a first receipt or" in out
+            assert "`loadmanager admin interrupted` names those of the last hour, until att" in out
 
 
 def test_a_broker_that_stood_still_interrupted_its_clients() -> None:

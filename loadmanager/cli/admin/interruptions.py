@@ -24,9 +24,8 @@ SEEN_MS = 10_000
 """A leader sees that a session has ended at most this long after its broker goes on."""
 SERVED_AGAIN = "attached, with a first receipt or delivery, if it wanted one"
 COUNTED = (
-    f"Back is who was served again ({SERVED_AGAIN}) while the leader counted, "
-    f"{span(RETURN_MS_MAX)} at most; `loadmanager admin interrupted` names clients of the last "
-    "hour, and for it those are back that are attached again"
+    f"Back: served again ({SERVED_AGAIN}) within the {span(RETURN_MS_MAX)} or less that the leader "
+    "counts; `loadmanager admin interrupted` names those of the last hour, until attached again"
 )
 KINDS = ("decision.move", MemberChange.kind)
 
