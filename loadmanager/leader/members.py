@@ -297,7 +297,9 @@ class TermMembers:
 
     async def _ask(self, entry: _Entry) -> None:
         """Ask a broker whose session is over for a sign."""
-        entry.absence.sign = await self._sign_of(entry.absence.broker)
+        entry.absence.sign = sign = await self._sign_of(entry.absence.broker)
+        if sign:
+            self._record(entry.absence, "sign", how=sign)
 
     async def _sign_of(self, broker: str) -> str:
         departure = self.brokers.departed.get(broker)

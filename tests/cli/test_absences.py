@@ -148,6 +148,8 @@ def test_each_loss_that_is_recorded_is_told() -> None:
 
     changes = [
         change("left", 0, how="lost", bundles=2, unheard_ms=6_000),
+        change("sign", 500, how="did not answer within 5 s"),
+        change("later", 900, how="cannot be reached"),
         change("left", 1_000, "b2", how="stopped", bundles=1),
         change("placed", 2_000, took_ms=1_500),
         change(
@@ -160,8 +162,10 @@ def test_each_loss_that_is_recorded_is_told() -> None:
     first, second = recorded_losses(changes)
     assert loss_text(first, NOW + HOUR) == (
         f"b1 lost 60 min ago ({clock(NOW)}), its session ended without a word up to 6.0 s after "
-        "its last sign; 2 bundles placed after 1.5 s; 3 clients waited 2.0 s since it was lost, "
-        "and up to 6.0 s before; back after 8.0 s, the same process"
+        "its last sign; asked then, it did not answer within 5 s (frozen, or cut off); later it "
+        "cannot be reached (its process has ended, or its host is away); 2 bundles placed after "
+        "1.5 s; 3 clients waited 2.0 s since it was lost, and up to 6.0 s before; back "
+        "after 8.0 s, the same process"
     )
     assert loss_text(second, NOW + HOUR) == (
         f"b1 lost 59 min ago ({clock(NOW + 60_000)}), its session ended without a word; it owned "

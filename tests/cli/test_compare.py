@@ -10,11 +10,13 @@ from broker.admin.serving import serving
 from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in, written
 from cli.test_admin_command import Shell
 
+from loadmanager.cli.admin.away import away_text
 from loadmanager.cli.admin.differences import causes_of
 from loadmanager.cli.admin.past_owners import owners_at
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, span_between
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.away import Away, Gap
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
@@ -208,6 +210,20 @@ def test_causes(events: list[ArchivedEvent], cause: str) -> None:
     """Why a broker owns a bundle no more."""
     (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], events)
     assert changed.cause == cause
+
+
+def test_a_time_without_an_owner_that_is_known_to_within_a_session() -> None:
+    """Least and most have one unit, and the longest says how much earlier it may have begun."""
+    gaps = [Gap(0, 20_000, 30_000), Gap(3_600_000, 3_649_000, 33_000)]
+    text = away_text(Away(0, gaps), 0, 2 * 3_600_000)
+    assert (
+        "for 69 s to 132 s in all, 2 times, longest 49 s to 82 s from 1970-01-01 01:00:00Z on, "
+        "or from up to 33 s before;" in text
+    )
+    assert span_between(800, 31_000) == "0.8 s to 31 s"
+    assert span_between(120_000, 5_400_000) == "2 min to 90 min"
+    assert span_between(800, 900) == "800 ms to 900 ms"
+    assert span_between(30_000, 30_100) == "30 s"
 
 
 async def test_a_story_ends_with_the_time_without_an_owner(

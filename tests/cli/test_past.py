@@ -399,6 +399,39 @@ async def test_a_broker_that_was_dead_is_not_counted(
         assert "2 brokers, " in (await shell.run("status", "--at", clock(at - MINUTE)))[1]
 
 
+async def test_a_broker_whose_loss_was_noticed_after_the_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its session ended later than it did: both are told; and its story says what it did when it
+    was asked.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    at = now - 20 * MINUTE
+    sign, left_at = at - MINUTE // 2, at + 10_000
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        ids = [served.broker_id(index) for index in range(2)]
+        for index, broker in enumerate(ids):
+            load = {"ts": at - MINUTE, "broker": broker, "interval_ms": MINUTE}
+            await written(served, index, BrokerLoad(**load, usage=0.5, bundles=3, **UNUSED))
+        of: dict[str, Any] = {"broker": ids[0], "of": ids[1]}
+        unheard_ms = left_at + 1_000 - sign
+        left = {"event": "left", "how": "lost", "left_at": left_at, "unheard_ms": unheard_ms}
+        await written(
+            served, 0,
+            MemberChange(ts=left_at + 1_000, **of, **left),
+            MemberChange(ts=left_at + 1_100, **of, event="sign", how="cannot be reached"),
+        )  # fmt: skip
+        recorded_in(tmp_path, [(1, at - 5 * MINUTE, now)])
+        ended_in(tmp_path, ids[1], sign)
+        text = f"{clock(sign)}; it was lost, its session ended at {clock(left_at)}"
+        out = (await shell.run("status", "--at", clock(at)))[1]
+        assert f"{ids[1]} was not there: its last sign was at {text}" in out
+        assert "nobody recorded" not in out
+        out = (await shell.run("history", ids[1]))[1]
+        assert f"{ids[1]}, asked after it was lost: it cannot be reached (its process has" in out
+
+
 async def test_nobody_led_while_the_whole_cluster_was_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

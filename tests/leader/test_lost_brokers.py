@@ -40,10 +40,11 @@ async def test_a_frozen_broker_that_is_killed_later() -> None:
     """
     async with a_cluster(brokers=2) as cluster:
         absence = await lost(cluster, FROZEN)
-        assert told(cluster) == [("left", "lost")]
+        first = [("left", "lost"), ("sign", FROZEN)]
+        assert told(cluster) == first
         cluster.signs[absence.broker] = "cannot be reached: connection refused"
         await until(lambda: absence.sign != FROZEN)
-        assert told(cluster) == [("left", "lost"), ("later", "cannot be reached")]
+        assert told(cluster) == [*first, ("later", "cannot be reached")]
         text = absence_text(absence, absence.left_at + 60_000)
         assert "up to 60 s after its last sign; asked then, it did not answer within 5 s" in text
         assert "(frozen, or cut off); later it cannot be reached (its process has ended," in text
@@ -58,4 +59,4 @@ async def test_a_broker_whose_process_had_ended_at_once() -> None:
         before_s = leader.clock.monotonic_s()
         await until(lambda: leader.clock.monotonic_s() > before_s + 30, within_s=60)
         assert absence.sign == "cannot be reached"
-        assert told(cluster) == [("left", "lost")]
+        assert told(cluster) == [("left", "lost"), ("sign", "cannot be reached")]

@@ -172,7 +172,11 @@ def loss_text(loss: AbsentBroker, now_ms: int) -> str:
 def _came(loss: AbsentBroker, change: MemberChange) -> None:
     """Note what a record says of a loss."""
     took_ms = change.took_ms or 0
-    if change.event == "placed":
+    if change.event == "sign":
+        loss.sign = change.how
+    elif change.event == "later":  # an earlier version did not record the sign
+        loss.sign = f"{loss.sign or NO_ANSWER}{LATER}{change.how}"
+    elif change.event == "placed":
         loss.placed, loss.placed_at = loss.bundles, loss.left_at + took_ms
     elif change.event == "clients":
         loss.clients, loss.clients_back = change.clients, change.clients_back or 0

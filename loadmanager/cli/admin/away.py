@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from loadmanager.cli.admin.archives import events_of, now_ms
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import downtimes
-from loadmanager.cli.admin.times import clock, span
-from loadmanager.engine.history.away import Away, away_of
+from loadmanager.cli.admin.times import clock, span, span_between
+from loadmanager.engine.history.away import Away, Gap, away_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 
@@ -50,7 +50,7 @@ def away_text(away: Away, since_ms: int, until_ms: int) -> str:
         text += f"it {always}had an owner that served it"
     else:
         total = sum(it.least_ms for it in away.gaps), sum(it.most_ms for it in away.gaps)
-        text += f"it had no owner that served it for {_span(*total)} in all, {_times(away)}"
+        text += f"it had no owner that served it for {span_between(*total)} in all, {_times(away)}"
         if away.gaps[-1].lasts:
             text += f"; it still had none at {clock(until_ms)}"
         if total[1] > total[0]:
@@ -65,12 +65,14 @@ def away_text(away: Away, since_ms: int, until_ms: int) -> str:
 
 def _times(away: Away) -> str:
     longest = max(away.gaps, key=lambda it: (it.most_ms, it.begin))
-    when = f"at {clock(longest.begin)}"
     if len(away.gaps) == 1:
-        return f"once, {when}"
-    return f"{len(away.gaps)} times, longest {_span(longest.least_ms, longest.most_ms)} {when}"
+        return f"once, {_begin(longest)}"
+    lasted = span_between(longest.least_ms, longest.most_ms)
+    return f"{len(away.gaps)} times, longest {lasted} {_begin(longest)}"
 
 
-def _span(least_ms: int, most_ms: int) -> str:
-    least, most = span(least_ms), span(most_ms)
-    return least if least == most else f"{least} to {most}"
+def _begin(gap: Gap) -> str:
+    """When it began: of a lost broker, its session ended so long after its last sign."""
+    if not gap.earlier_ms:
+        return f"at {clock(gap.begin)}"
+    return f"from {clock(gap.begin)} on, or from up to {span(gap.earlier_ms)} before"

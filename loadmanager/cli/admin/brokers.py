@@ -12,7 +12,6 @@ import click
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.archives import (
     LoadsOfAll,
-    ended_before,
     figures,
     listed_at,
     loads_at,
@@ -21,7 +20,7 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.downtimes import gone_at, say_down
+from loadmanager.cli.admin.downtimes import gone_at, say_down, silent_at
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
@@ -136,8 +135,8 @@ def brokers_then(
         for name in sorted(loads.figures)
     ]
     gone, cordons = gone_at(leader.events.events, at_ms), _cordons_at(admin, at_ms)
-    for name, end in ended_before(admin, past, at_ms).items():
-        gone.setdefault(name, f"its last sign was at {clock(end)}, and nobody recorded how it left")
+    for name, text in silent_at(admin, past, at_ms).items():
+        gone.setdefault(name, text)
     for row in data:
         if bundles:
             row["bundles"] = owned[row["broker"]]

@@ -13,7 +13,6 @@ from msgspec import to_builtins
 from loadmanager.cli.admin.archives import (
     SIGN_MS,
     EventsOfAll,
-    ended_before,
     events_of,
     incomplete,
     loads_at,
@@ -34,7 +33,14 @@ from loadmanager.cli.admin.differences import (
     rate_of,
     uncounted,
 )
-from loadmanager.cli.admin.downtimes import downtimes, gone_at, lapse_lines, lapses_of, unproven_of
+from loadmanager.cli.admin.downtimes import (
+    downtimes,
+    gone_at,
+    lapse_lines,
+    lapses_of,
+    silent_at,
+    unproven_of,
+)
 from loadmanager.cli.admin.leaders import led_of
 from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
 from loadmanager.cli.admin.times import Moment as Time
@@ -140,8 +146,8 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     for past, at_ms in zip(pasts, (since_ms, until_ms), strict=True):
         of = [it for it in members.events if it.ts <= at_ms]
         gone = gone_at(of, at_ms)
-        for name, end in ended_before(admin, past, at_ms).items():
-            gone.setdefault(name, f"silent since {clock(end)}, and nobody recorded how it left")
+        for name, text in silent_at(admin, past, at_ms).items():
+            gone.setdefault(name, text)
         bundles = [it for it in past.loads if it.kind == BundleLoad.kind]
         owned = owners_at(bundles, [*owners.events, *of], at_ms)
         led = led_of(of)

@@ -7,10 +7,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from loadmanager.cli.admin.archives import GAP_MS, START_MS, STARTS_MAX, LoadsOfAll, parts_of
+from loadmanager.cli.admin.archives import (
+    GAP_MS,
+    SIGN_MS,
+    START_MS,
+    STARTS_MAX,
+    LoadsOfAll,
+    ended_before,
+    events_of,
+    parts_of,
+)
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span
-from loadmanager.engine.history.members import MemberChange, left_at_of
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
 
@@ -194,6 +203,30 @@ def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
         elif change.event in ("back", "starts", "proven"):
             gone.pop(change.of, None)
     return gone
+
+
+def silent_at(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, str]:
+    """Broker → since when its archive had no sign of it at a moment, and who recorded afterwards
+    how it left; of those that gave none then.
+    """
+    ends = ended_before(admin, past, at_ms)
+    if not ends:
+        return {}
+    until_ms = at_ms + LAPSE_MS_MAX
+    later = events_of(
+        admin, (MemberChange.kind,), since_ms=at_ms + 1, until_ms=until_ms, limit=STARTS_MAX
+    ).events
+    changes = [event.record_as(MemberChange) for event in reversed(later)]
+    left = [change for change in changes if change.event == "left"]
+    return {name: _silence(end, (it for it in left if it.of == name)) for name, end in ends.items()}
+
+
+def _silence(end: int, left: Iterable[MemberChange]) -> str:
+    for change in left:
+        if left_at_of(change) - (unheard_of(change) or 0) <= end + SIGN_MS:
+            how = "it was lost, its session ended" if change.how == "lost" else f"it {change.how}"
+            return f"its last sign was at {clock(end)}; {how} at {clock(left_at_of(change))}"
+    return f"its last sign was at {clock(end)}, and nobody recorded how it left"
 
 
 def between(runs: Iterable[RecordedSpan]) -> Sequence[tuple[int, int]]:

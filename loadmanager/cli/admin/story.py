@@ -350,6 +350,8 @@ def _member(event: ArchivedEvent) -> str:
         return f"{change.of} left: {how}; it owned {count_of(change.bundles, 'bundle')}"
     bundles = count_of(change.bundles, "bundle")
     took = "" if change.took_ms is None else f" after {span(change.took_ms)}"
+    if change.event == "sign":
+        return f"{change.of}, asked after it was lost: it {change.how}{meaning_of(change.how)}"
     if change.event == "later":
         then = f"{span(change.took_ms or 0)} later it {change.how}{meaning_of(change.how)}"
         return f"{change.of} had not answered when it was lost; {then}"

@@ -133,6 +133,21 @@ def span(ms: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
 
 
+def span_between(least_ms: float, most_ms: float) -> str:
+    """How long something took at least and at most, in one unit; one figure if both read alike."""
+    least, most = span(least_ms), span(most_ms)
+    if least == most:
+        return least
+    unit = least.partition(" ")[2]
+    if unit == most.partition(" ")[2]:
+        return f"{least} to {most}"
+    unit_s = {"min": 60, "h": 3600}.get(unit, 1)
+    unit = "s" if unit_s == 1 else unit
+    figures = [max(0.0, ms) / 1000 / unit_s for ms in (least_ms, most_ms)]
+    shown = [f"{each:.1f}" if each < 9.95 and unit_s == 1 else f"{each:.0f}" for each in figures]
+    return " to ".join(f"{each} {unit}" for each in shown)
+
+
 at_option: Decorator = click.option(
     "--at",
     type=Moment(past=True),

@@ -16,14 +16,16 @@ class MemberChange(Record, kw_only=True):
     of: str
     """The broker."""
     event: str
-    """`left`, `later` (of a lost broker that had not answered is known how it went on), `back`,
-    `placed` (all its bundles are served again), `clients` (the clients of its
-    bundles are back, or were waited for ten minutes), `starts` (by itself), `leads` (its term
-    begins), `proven` (by itself: its session is proven again) or `stood` (by itself: its process
-    had stood still for two seconds or longer: frozen, or without a CPU).
+    """`left`, `sign` (a lost broker was asked, right after), `later` (of a lost broker that had
+    not answered is known how it went on), `back`, `placed` (all its bundles are served again),
+    `clients` (the clients of its bundles are back, or were waited for ten minutes), `starts` (by
+    itself), `leads` (its term begins), `proven` (by itself: its session is proven again) or `stood`
+    (by itself: its process had stood still for two seconds or longer: frozen, or without a CPU).
     """
     how: str = ""
-    """Of `left`: `stopped`, `drained` or `lost`. Of `later`: what it did when asked again."""
+    """Of `left`: `stopped`, `drained` or `lost`. Of `sign`: what it did when it was asked.
+    Of `later`: what it did when asked again.
+    """
     left_at: int | None = None
     """Of `left`: when its session was over, ms since the epoch, by the leader's clock; this was
     recorded up to some seconds later. None: a version before wrote this.
