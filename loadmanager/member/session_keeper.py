@@ -57,10 +57,14 @@ class SessionKeeper:
         self._end_when_lost = end_when_lost
         self.on_unproven: Callable[[], None] = lambda: None
         """Called when the lease has run out, or the session is lost."""
-        self.on_proven: Callable[[float], None] = lambda _seconds: None
-        """Called when the lease is held again, with how long it was not."""
+        self.on_proven: Callable[[float, float], None] = lambda _seconds, _unanswered_s: None
+        """Called when the lease is held again, with how long it was not, and how long before that
+        the last heartbeat was sent that the store answered.
+        """
         self._ended_s: float | None = None
         """When the lease ended, while it is not held."""
+        self._unanswered_s = 0.0
+        """How long before its end the last answered heartbeat was sent; 0: there was none."""
         self._fenced = False
         self._unproven_s = float("-inf")
         """The end of the lease for which `fence_unproven` has fenced what has to be."""
@@ -83,7 +87,10 @@ class SessionKeeper:
                 await sleep(left_s)
                 continue
             if self._ended_s is None:
-                self._ended_s = self._store.lease.proven_until_s
+                lease = self._store.lease
+                self._ended_s = lease.proven_until_s
+                answered_s = lease.answered_s or lease.proven_until_s
+                self._unanswered_s = max(0.0, lease.proven_until_s - answered_s)
             if not self._fenced:
                 self.fence_unproven()
             await sleep(CHECK_INTERVAL_S)
@@ -107,7 +114,7 @@ class SessionKeeper:
 
     def _tell_proven(self) -> None:
         if self._ended_s is not None:
-            self.on_proven(self._clock.monotonic_s() - self._ended_s)
+            self.on_proven(self._clock.monotonic_s() - self._ended_s, self._unanswered_s)
             self._ended_s = None
 
     def _end_without_lease(self) -> None:

@@ -85,6 +85,33 @@ def test_freezes_some_seconds_apart_are_no_outage_of_the_store() -> None:
     assert len(lapses_of([first, Unproven("b2", NOW + 5_000, 25_000)])) == 1
 
 
+def test_an_outage_of_the_store_begins_with_its_last_answer() -> None:
+    """The last one that any broker had: not when the first session could not be proven any more. It
+    is no outage of the store if a broker stood still.
+    """
+
+    def proven(of: str, at_ms: int, took_ms: int) -> MemberChange:
+        answers = {"took_ms": took_ms, "unheard_ms": 22_000}
+        return MemberChange(ts=NOW + at_ms, broker=of, of=of, event="proven", **answers)
+
+    changes = [proven("b1", 0, 40_000), proven("b2", 500, 38_000)]
+    (lapse,) = lapses_of(unproven_of(changes))
+    assert (lapse.since, lapse.begin, lapse.end) == (NOW - 59_500, NOW - 40_000, NOW + 500)
+    text = (
+        f"from {clock(NOW - 59_500)} to {clock(NOW + 500)} (60 s) at most b1, b2 had no answer of "
+        "the metadata store: they could not prove their sessions from "
+        f"{time_of_day(NOW - 40_000)} on"
+    )
+    assert (str(lapse), lapse.then) == (
+        text, f"THE METADATA STORE DID NOT ANSWER 2 BROKERS THEN: {text}"
+    )  # fmt: skip
+    (alone,) = lapses_of(unproven_of(changes[:1]))
+    assert "(62 s) at most b1 had no answer of the metadata store: its session was" in alone.then
+    still = MemberChange(ts=NOW, broker="b1", of="b1", event="stood", took_ms=60_000)
+    (froze,) = lapses_of(unproven_of([changes[0], still]))
+    assert str(froze).endswith("(60 s) b1 stood still: frozen, or without a CPU")
+
+
 def test_what_is_not_served_again_is_told_of_all() -> None:
     """Bundles without an owner, and clients that are not back."""
     two = [cut_off(1), cut_off(2)]

@@ -920,6 +920,30 @@ async def test_each_time_that_brokers_could_not_prove_their_sessions(
         assert freeze.startswith(f"{between} {second} could not prove its session: it stood still")
 
 
+async def test_an_outage_of_the_store_is_told_first_of_a_moment_within_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the last answer of the store on; and not of a moment before that."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        end_ms = SystemClock().now_ms() // 1000 * 1000 - 5 * MINUTE
+        for index in range(2):
+            name = served.broker_id(index)
+            load = {"ts": end_ms - 2 * MINUTE, "broker": name, "interval_ms": MINUTE}
+            answers = {"event": "proven", "took_ms": 40_000, "unheard_ms": 22_000}
+            proven = MemberChange(ts=end_ms, broker=name, of=name, **answers)
+            await written(served, index, BrokerLoad(**load, usage=0.5, **UNUSED), proven)
+        away = "THE METADATA STORE DID NOT ANSWER 2 BROKERS THEN: from "
+        for words in (("status",), ("findings",)):
+            out = (await shell.run(*words, "--at", clock(end_ms - 60_000)))[1]
+            assert out.startswith(f"{away}{clock(end_ms - 62_000)} to {clock(end_ms)} (62 s)"), out
+            assert out.count("METADATA STORE") == 1
+            out = (await shell.run(*words, "--at", clock(end_ms - 63_000)))[1]
+            assert "METADATA STORE" not in out
+        story = (await shell.run("history", served.broker_id(0)))[1]
+        assert f"its last answer before was of {clock(end_ms - 62_000)}" in story
+
+
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a bundle, with the one that it was split from, its decisions and its load."""
     now = SystemClock().now_ms()

@@ -105,20 +105,22 @@ async def test_lease_that_runs_out_fences_once() -> None:
 
 
 async def test_it_is_told_for_how_long_the_lease_was_not_held() -> None:
-    """Once, when it is held again."""
+    """Once, when it is held again; and for how long the store had not answered before."""
     async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
-        broker, told = Broker(store), list[float]()
-        broker.session_keeper.on_proven = told.append
+        broker, told = Broker(store), list[tuple[float, float]]()
+        broker.session_keeper.on_proven = lambda *it: told.append(it)
         scope.spawn(broker.session_keeper.watch_lease(), "lease")
         store.suspend()
         await broker.until("fenced", "lost")
         assert not told
-        ended_s = store.lease.proven_until_s
+        ended_s, answered_s = store.lease.proven_until_s, store.lease.answered_s
         store.resume()
         async with asyncio.timeout(5):
             while not told:
                 await asyncio.sleep(0.01)
-        assert 0 < told[0] <= LoopTime().monotonic_s() - ended_s
+        unproven_s, unanswered_s = told[0]
+        assert 0 < unproven_s <= LoopTime().monotonic_s() - ended_s
+        assert unanswered_s == ended_s - answered_s > 0
         scope.cancel()
 
 

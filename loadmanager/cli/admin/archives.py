@@ -217,6 +217,8 @@ class LoadsOfAll:
     """Whether no part has recorded anything then."""
     quiet: set[str] = field(default_factory=set)
     """Brokers that recorded nothing at that moment: what is there of them is of before."""
+    outages: list[str] = field(default_factory=list)
+    """Those of the cluster and of the metadata store at that moment, which are among the notes."""
 
 
 def records_since(begins: Mapping[str, int]) -> str:

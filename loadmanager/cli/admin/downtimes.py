@@ -18,7 +18,7 @@ from loadmanager.cli.admin.archives import (
     parts_of,
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
@@ -78,11 +78,22 @@ class Unproven:
     took_ms: int
     stood_ms: int = 0
     """For how long its process had stood still; 0: not at all, or not known."""
+    unanswered_ms: int = 0
+    """How long before it began the store had given its last answer; 0: not known."""
 
     @property
     def begin(self) -> int:
         """When it began."""
         return self.until - self.took_ms
+
+    @property
+    def answered(self) -> int | None:
+        """When the store had given its last answer; None: not known, or the process stood still, so
+        that nobody waited for one.
+        """
+        if self.stood_ms or not self.unanswered_ms:
+            return None
+        return self.begin - self.unanswered_ms
 
 
 @dataclass(slots=True)
@@ -94,6 +105,16 @@ class Lapse:
     brokers: set[str]
     stood_ms: dict[str, int] = field(default_factory=dict)
     """Broker → for how long it stood still, of those that did."""
+    answered: int | None = None
+    """When the store had given one of them its last answer; None: not known."""
+
+    @property
+    def since(self) -> int:
+        """When it began at the earliest: from the last answer of the store on, if that is known and
+        nobody stood still.
+        """
+        unknown = self.answered is None or self.stood_ms
+        return self.begin if unknown else min(self.begin, self.answered or 0)
 
     def has(self, it: Unproven) -> bool:
         """Whether that was the same event: it began and ended at about the same time."""
@@ -102,13 +123,22 @@ class Lapse:
 
     def __str__(self) -> str:
         """As a sentence."""
-        between = f"from {clock(self.begin)} to {clock(self.end)} ({span(self.end - self.begin)})"
+        since = self.since
+        between = f"from {clock(since)} to {clock(self.end)} ({span(self.end - since)})"
         first, *others = names = sorted(self.brokers)
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         who = f"{', '.join(names[:NAMED_MAX])}{more}"
         stood_ms = min((self.stood_ms.get(name, 0) for name in names), default=0)
         if stood_ms and self.end - self.begin - stood_ms <= SAME_MS:
             return f"{between} {who} stood still: {STILL}"
+        if since < self.begin:
+            prove = (
+                "they could not prove their sessions" if others else "its session was not proven"
+            )
+            return (
+                f"{between} at most {who} had no answer of the metadata store: {prove} from "
+                f"{time_of_day(self.begin)} on"
+            )
         if not others and stood_ms:
             why = f"it stood still for {span(stood_ms)}, {STILL}"
             return f"{between} {first} could not prove its session: {why}"
@@ -119,6 +149,13 @@ class Lapse:
             f"{between} {who} could not prove their sessions: the "
             "metadata store did not answer, or they stood still"
         )
+
+    @property
+    def then(self) -> str:
+        """The same of a moment within it."""
+        if self.since == self.begin or len(self.brokers) == 1:
+            return str(self)
+        return f"THE METADATA STORE DID NOT ANSWER {len(self.brokers)} BROKERS THEN: {self}"
 
 
 def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> list[Unproven]:
@@ -140,7 +177,9 @@ def unproven_of(changes: Iterable[MemberChange]) -> list[Unproven]:
     is one with that.
     """
     times = [
-        Unproven(it.of, it.ts, took := it.took_ms or 0, took if it.event == "stood" else 0)
+        Unproven(it.of, it.ts, took := it.took_ms or 0, took)
+        if it.event == "stood"
+        else Unproven(it.of, it.ts, it.took_ms or 0, unanswered_ms=it.unheard_ms or 0)
         for it in changes
         if it.event in ("proven", "stood")
     ]
@@ -151,7 +190,8 @@ def unproven_of(changes: Iterable[MemberChange]) -> list[Unproven]:
             joined.append(it)
             continue
         begin, until = min(last.begin, it.begin), max(last.until, it.until)
-        joined[-1] = Unproven(it.broker, until, until - begin, last.stood_ms + it.stood_ms)
+        stood_ms = last.stood_ms + it.stood_ms
+        joined[-1] = Unproven(it.broker, until, until - begin, stood_ms, last.unanswered_ms)
     return sorted(joined, key=lambda it: (it.until, it.broker))
 
 
@@ -165,6 +205,8 @@ def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
             lapses.append(lapse)
         lapse.end = max(lapse.end, it.until)
         lapse.brokers.add(it.broker)
+        if it.answered is not None:
+            lapse.answered = max(lapse.answered or 0, it.answered)
         if it.stood_ms:
             lapse.stood_ms[it.broker] = it.stood_ms
     return lapses
@@ -177,14 +219,20 @@ def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
     return [*(lines if before > 0 else ()), *map(str, lapses[-LAPSES_MAX:])]
 
 
+def lapses_at(admin: AdminClient, at_ms: int) -> list[str]:
+    """Which brokers had no answer of the metadata store or stood still at a moment."""
+    lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
+    return [it.then for it in lapses if it.since <= at_ms <= it.end]
+
+
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     """Have the loads of a moment say which brokers could not prove their sessions then, and that
     the whole cluster was down, if it was.
     """
-    lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
-    past.notes[:0] = [str(it) for it in lapses if it.begin <= at_ms <= it.end]
+    past.outages = lapses_at(admin, at_ms)
     if past.silent:
-        past.notes[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+        past.outages[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+    past.notes[:0] = past.outages
 
 
 def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:

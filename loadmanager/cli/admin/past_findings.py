@@ -11,6 +11,7 @@ from loadmanager.cli.admin.archives import EventsOfAll, events_of, incomplete
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.downtimes import lapses_at
 from loadmanager.cli.admin.leaders import LeaderThen, leader_then
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.findings.finding import FindingShown
@@ -59,7 +60,8 @@ def findings_at(admin: AdminClient, at_ms: int) -> Output:
         "leaderBefore": then.leader_before,
         "before": to_builtins(then.before),
     }
-    lines = [leader.text] if _knows_terms(leader) else []
+    lines = lapses_at(admin, at_ms)
+    lines += [leader.text] if _knows_terms(leader) else []
     lines += _lines(then, at_ms)
     recorded = then.looked or then.before
     shown = (lines, *incomplete(events.notes))

@@ -45,7 +45,13 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     cycle = events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=CYCLE_EVENTS)
     then, steps = recorded_findings(admin, at_ms, leader)
     gone = {each["broker"] for each in brokers if each["gone"]}
-    lines = [*_brokers(brokers), leader.text, *pause_then(admin, at_ms), *_limits(limits, gone)]
+    lines = [
+        *past.outages,
+        *_brokers(brokers),
+        leader.text,
+        *pause_then(admin, at_ms),
+        *_limits(limits, gone),
+    ]
     decisions = decisions_of(as_of(cycle.events, at_ms))
     decided = [each for each in decisions if each.kind == "shed"][:1]
     lines += [
@@ -53,7 +59,8 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         for each in decided
     ]
     lines.append(summary_then(then))
-    shown: tuple[Shown, ...] = (lines, past.notes, *incomplete(cycle.notes))
+    notes = [note for note in past.notes if note not in past.outages]
+    shown: tuple[Shown, ...] = (lines, notes, *incomplete(cycle.notes))
     return Output(brokers, shown, missing=past.missing | limits.missing | steps.missing)
 
 

@@ -366,10 +366,12 @@ def _member(event: ArchivedEvent) -> str:
         before = f"; before it {change.before} did" if change.before else ""
         return f"{change.of} leads, term {change.epoch}{before}"
     if change.event == "proven":
+        answered_ms = change.ts - (change.took_ms or 0) - (change.unheard_ms or 0)
+        last = f"; its last answer before was of {clock(answered_ms)}" if change.unheard_ms else ""
         return (
             f"{change.of} proves its session again, which was not proven for "
             f"{span(change.took_ms or 0)}: the metadata store did not answer it for most of the "
-            "session timeout, or its process stood still"
+            f"session timeout, or its process stood still{last}"
         )
     if change.event == "stood":
         clients = f", with {count_of(change.clients, 'client')}" if change.clients else ""

@@ -77,8 +77,10 @@ class OwnershipLog:
             monotonic_s=min(self._clock.monotonic_s(), self._lease.proven_until_s),
         )
 
-    def proven(self, unproven_s: float) -> None:
-        """The session of this broker was not proven for so long, and is again."""
+    def proven(self, unproven_s: float, unanswered_s: float) -> None:
+        """The session of this broker was not proven for so long, and is again; the store had given
+        its last answer so long before.
+        """
         if self._history is not None:
             self._history.append(
                 MemberChange(
@@ -87,6 +89,7 @@ class OwnershipLog:
                     of=self._broker_id,
                     event="proven",
                     took_ms=round(1000 * unproven_s),
+                    unheard_ms=round(1000 * unanswered_s) or None,
                 )
             )
 

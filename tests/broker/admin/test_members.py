@@ -62,8 +62,9 @@ async def test_a_lost_broker_is_remembered() -> None:
         cluster = await served.get("/loadmanager/v1/cluster")
         assert [it["broker"] for it in cluster["absent"]] == [name]
         records = served.brokers[0].history.records
-        changes = [it.event for it in records if isinstance(it, MemberChange)]
-        assert changes == ["starts", "leads", "left", "placed"]
+        changes = [it for it in records if isinstance(it, MemberChange)]
+        assert [it.event for it in changes] == ["starts", "leads", "left", "sign", "placed"]
+        assert (changes[3].of, changes[3].how) == (name, "cannot be reached")
 
 
 async def test_what_a_lost_broker_owned_whose_bundles_have_new_owners_at_once() -> None:
