@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,11 @@ comes after {WARM_UP_MINUTES} minutes; with the fewest brokers it was so from th
 mean: usage of all brokers; most: that of the most used one, which was more in 5 % of the minutes
 hot min: minutes of brokers above 85 %; undone: work that brokers could not do, in minutes of one
   broker; spread: standard deviation of usage, in points
-settle min: until the spread is usual again
-x 0.50: half of what the replay of what was there comes to, which is far from what happened"""
+settle min: until the spread is usual again"""
+RATIOS = (
+    "x 0.50: in this figure, the replay of what was there is far from what happened; so only the "
+    "ratio to that replay is told, here half of it"
+)
 NOT_SAID = "whether these brokers are enough is not said: "
 MODEL_OFF = NOT_SAID + "too little is known of what traffic costs these brokers"
 REPLAY_OFF = (
@@ -106,22 +109,32 @@ def command(
         answers[date] = WhatIfAnswer(used, wanted, with_fewest=fewest)
     documents = {date: answer.document(price) for date, answer in answers.items()}
     together = _together(documents, price) if len(answers) > 1 else {}
+    all_rows = [row for answer in answers.values() for row in answer.rows()]
     if page is not None:
         sections = [
             PageSection(date, (date, *HEADERS[1:]), answer.rows(), list(answer.sentences(price)))
             for date, answer in answers.items()
         ]
         title = f"What if: {text_of(wanted)}"
-        written(page, title, _together_text(together), sections, notes=LEGEND)
+        notes = "\n".join(legend(all_rows))
+        written(page, title, _together_text(together), sections, notes=notes)
     if as_json:
         print(msgspec.json.encode(documents | ({"all": together} if together else {})).decode())
     else:
         for date, answer in answers.items():
             show(*answer.shown(date, price))
-        show(_together_text(together), LEGEND.splitlines())
+        show(_together_text(together), legend(all_rows))
         if page is not None:
             print(f"written: {page}")
     return 0
+
+
+def legend(rows: Iterable[Row]) -> list[str]:
+    """What the columns of these rows are."""
+    ratios = any(
+        isinstance(cell, str) and cell.startswith("x ") for row in rows for cell in row[1:]
+    )
+    return [*LEGEND.splitlines(), *([RATIOS] if ratios else [])]
 
 
 def _together(
@@ -183,7 +196,8 @@ def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
 class WhatIfAnswer:
     """What a change of a recorded day comes to; `present`: of one load that counts for a day, in
     which nothing happened that a replay could be compared with. `reported`: the mean usage of the
-    brokers by their last reports, in percent, if the day shall be like the present.
+    brokers by their last reports, in percent, if the day shall be like the present. `gone`:
+    brokers that are not there any more, and do not count with the change.
     """
 
     def __init__(
@@ -194,6 +208,7 @@ class WhatIfAnswer:
         with_fewest: bool,
         present: bool = False,
         reported: float | None = None,
+        gone: Collection[str] = (),
     ) -> None:
         self._present, self._reported = present, reported
         self._change, recording, in_force = change, day.recording, day.in_force
@@ -206,14 +221,16 @@ class WhatIfAnswer:
         def play(lived: DayOfLoad) -> WhatIfOutcome:
             return outcome(run(lived, in_force))
 
-        changed = change.of(recording.day)
+        more = sorted({*gone} & recording.day.cores.keys() - {*change.without})
+        counted = replace(change, without=(*change.without, *more))
+        changed = counted.of(recording.day)
         self.was = play(recording.day)
         self.changed = play(changed)
         self._calibration = calibration(recording, self.was.measures, day.used)
         self._lived = outcome(recording.modelled)
         self._fit = recording.fit
         self._with_fewest = with_fewest and not self._far_off
-        self.fewest = fewest(recording.day, change, play) if self._with_fewest else None
+        self.fewest = fewest(recording.day, counted, play) if self._with_fewest else None
 
     @property
     def _far_off(self) -> bool:
@@ -243,8 +260,9 @@ class WhatIfAnswer:
         if not self._present:
             return self._calibration.text()
         return (
-            "one load stands for all this time: nothing happened in it that the replay could be "
-            f"compared with; usage by the model is {100 * self._calibration.error:.1f} points off"
+            "one load stands for all this time, without moves and losses of brokers that the "
+            "replay could be compared with; what is compared is the usage of each broker: by the "
+            f"model it is {100 * self._calibration.error:.1f} points off on the mean"
         )
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:

@@ -16,9 +16,14 @@ from clusters.running import eventually, until
 from bench import _history as history
 from loadmanager import cli
 from loadmanager.cli.admin.times import clock
+from loadmanager.cli.recorded import RecordedDay
+from loadmanager.cli.what_if import WhatIfAnswer
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad
 from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.lab.recorded import record
+from loadmanager.lab.what_if import WhatIf
 
 BROKERS = ("b0", "b1")
 EDGES = [f"0x{number:x}0000000" for number in range(16)] + ["0xffffffff"]
@@ -241,7 +246,12 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         words = ("what-if", "--without", lost, "--until", clock(then).replace(" ", "T"))
         status, out, error = await shell.run(*words)
         assert (status, error) == (0, "")
-        assert out.startswith("AN HOUR OF THE LOAD AT ")
+        title = out.splitlines()[0]
+        assert title.startswith(f"THE LOAD AT {clock(then)}, AS IF IT HAD LASTED AN HOUR")
+        asked = f"{clock(then - 60 * MINUTE)} to {clock(then)}"
+        assert f"asked for {asked}: what was before " in out
+        assert "too short a time for a replay, which needs 30 min: the last ones count" in out
+        assert "x 0.50" not in out
         assert f"without {lost}" in out
         answer = await shell.json(*words)
         assert answer["changed"]["mean"] == pytest.approx(80, abs=4)
@@ -266,10 +276,53 @@ async def test_of_a_young_cluster_after_a_move(
         shell = Shell(served, capsys)
         _, out, _ = await shell.run(*words)
         assert "1 broker is enough" in out
-        assert "nothing happened in it that the replay could be compared with" in out
+        assert "without moves and losses of brokers that the replay could be compared with" in out
+        assert "what is compared is the usage of each broker: by the model it is 0." in out
         answer = await shell.json(*words)
         assert answer["changed"]["mean"] == pytest.approx(40, abs=2)
         assert (answer["off"], answer["farOff"]) == (None, False)
+
+
+def test_a_broker_that_is_gone_does_not_count_with_the_change() -> None:
+    """It was there for all of the recorded time, and is not now."""
+    loads = [
+        load
+        for minute in range(1, 41)
+        for number in range(3)
+        for load in _loads(f"b{number}:8080", minute * MINUTE, number, usage=0.2)
+    ]
+    day = RecordedDay(record(loads), StrategySettings())
+    for gone, left in (((), 2), (("b1:8080", "elsewhere:8080"), 1), (("b0:8080",), 2)):
+        wanted = WhatIf(without=("b0:8080",))
+        answer = WhatIfAnswer(day, wanted, with_fewest=True, present=True, gone=gone)
+        assert (answer.was.brokers, answer.changed.brokers) == (3, left)
+        (verdict,) = [line for line in answer.sentences(None) if "none is above 85 %" in line]
+        assert verdict.startswith(f"{left} broker")
+
+
+async def test_of_a_cluster_that_lost_a_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the brokers that are there now, those without one; which these are is said."""
+    async with serving(brokers=3, values=in_folder(tmp_path)) as served:
+        then, names = SystemClock().now_ms(), [served.broker_id(index) for index in range(3)]
+        for index, name in enumerate(names):
+            await written(served, index, *_loads(name, then, index))
+        shell, reports = Shell(served, capsys), served.brokers[0].use.brokers.reports
+        await until(lambda: names[2] in reports)
+        await served.servers[2].stop()
+        served.brokers[2].store.suspend()
+        served.brokers[2].store.expire()
+        members = served.brokers[0].use.leading.members
+        assert members is not None
+        await until(lambda: any(it.sign for it in members.shown().absent))
+        (lost,) = members.shown().absent
+        words = ("what-if", "--without", names[1])
+        _, out, err = await shell.run(*words)
+        counted = f"with the change these count: {names[0]}; not there now, so that they do not "
+        assert f"{counted}count: {names[2]} (lost since {clock(lost.left_at)})" in out, err
+        answer = await shell.json(*words)
+        assert answer["changed"]["brokers"] == 1
 
 
 async def test_of_a_load_that_is_not_the_present_one(

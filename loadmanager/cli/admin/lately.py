@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loadmanager.broker import settings
-from loadmanager.cli.admin.archives import LoadsOfAll, figures, loads_at
+from loadmanager.cli.admin.archives import (
+    LoadsOfAll,
+    ended_before,
+    events_of,
+    figures,
+    loads_at,
+)
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.downtimes import gone_at
 from loadmanager.cli.admin.shapes import Texts
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.recorded import RecordedDay
 from loadmanager.engine.history.archived import RESOURCES, TRAFFIC
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.settings import Settings
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab import candidates
@@ -25,6 +34,9 @@ from loadmanager.leader.strategy_keys import strategies_of
 
 LOOKS = 12
 """Moments that are looked at; until the next one, loads are as they were."""
+MEMBERS_MAX = 1_000
+WAITS_MS = 300_000
+"""Clients of a lost broker's bundles wait for another owner at most so long."""
 COUNTS = ("topics", "producers", "consumers")
 PRESENT_MINUTES = 60
 """Of a cluster that has recorded less than half an hour, its last loads count for so long."""
@@ -42,6 +54,8 @@ class Lately:
     """Broker → why its part is not there."""
     present: bool
     """Whether it is one moment's load that counts for an hour."""
+    recorded: list[str]
+    """How much of the time is recorded, if that is not all of it."""
 
 
 def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
@@ -50,19 +64,31 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     """
     step_ms = max((end_ms - begin_ms) // LOOKS, MINUTE_MS)
     moments = [*range(end_ms, begin_ms, -step_ms)][:LOOKS]
-    looks = {at: _Look.of(admin, at) for at in moments}
+    members = events_of(admin, (MemberChange.kind,), until_ms=end_ms, limit=MEMBERS_MAX)
+    looks = {at: _Look.of(admin, at, members.events) for at in moments}
     there = {at: look for at, look in looks.items() if look.brokers.loads}
     if not there:
         raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
-    title = _between(min(there) - step_ms, end_ms)
+    first_ms = max(begin_ms, min(there) - step_ms, min(members.begins.values(), default=0))
+    title, recorded = _between(first_ms, end_ms), list[str]()
+    if first_ms > begin_ms:
+        recorded.append(
+            f"asked for {_between(begin_ms, end_ms)}: what was before {clock(first_ms)} is not "
+            "recorded"
+        )
     present = len(there) * step_ms < MINUTES_MIN * MINUTE_MS
     if present:
         latest = max(there)
         there, step_ms = {latest: there[latest]}, PRESENT_MINUTES * MINUTE_MS
-        title = f"an hour of the load at {clock(latest)}"
+        title = f"the load at {clock(latest)}, as if it had lasted an hour"
+        recorded.append(
+            f"loads from {_between(first_ms, end_ms)} ({span(end_ms - first_ms)}) are too short a "
+            f"time for a replay, which needs {MINUTES_MIN} min: the last ones count for an hour"
+        )
     loads = [load for at, look in there.items() for load in look.records(at, step_ms)]
     if not any(isinstance(load, BundleLoad) for load in loads):
-        raise OperationalError(f"{title}: no bundle was served yet, so that no traffic is recorded")
+        between = _between(first_ms, end_ms)
+        raise OperationalError(f"{between}: no bundle was served yet, so no traffic is recorded")
     keys = admin.get(f"{V2}/brokers/configuration/runtime", Texts)
     of_cluster = settings.KEYS.parse(keys)
     in_force = strategies_of(candidates.unweighted(of_cluster))
@@ -71,7 +97,15 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     except BadInputError as error:
         raise OperationalError(f"{title}: {error}") from None
     last = looks[moments[0]]
-    return Lately(RecordedDay(recording, in_force), of_cluster, title, [], last.missing, present)
+    return Lately(
+        RecordedDay(recording, in_force),
+        of_cluster,
+        title,
+        [],
+        last.missing | members.missing,
+        present,
+        recorded,
+    )
 
 
 def _between(begin_ms: int, end_ms: int) -> str:
@@ -86,8 +120,17 @@ class _Look:
     bundles: LoadsOfAll
 
     @classmethod
-    def of(cls, admin: AdminClient, at_ms: int) -> _Look:
-        return cls(*(loads_at(admin, at_ms, kind.kind) for kind in (BrokerLoad, BundleLoad)))
+    def of(cls, admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent]) -> _Look:
+        """Without the brokers that had left; what their bundles carried last still waits for
+        another owner, if none has recorded it since.
+        """
+        brokers, bundles = (loads_at(admin, at_ms, it.kind) for it in (BrokerLoad, BundleLoad))
+        gone = gone_at(members, at_ms).keys() | ended_before(admin, brokers, at_ms).keys()
+        brokers.loads = [it for it in brokers.loads if it.broker not in gone]
+        bundles.loads = [
+            it for it in bundles.loads if it.broker not in gone or at_ms - it.ts <= WAITS_MS
+        ]
+        return cls(brokers, bundles)
 
     @property
     def missing(self) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import click
@@ -17,9 +18,14 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.status import headroom_text
 from loadmanager.cli.admin.times import Moment, clock, until_option
 from loadmanager.cli.changes import change_options
+from loadmanager.cli.terminal import named
 from loadmanager.kit.errors import BadInputError, LoadManagerError
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.loss import LossShown, LostBundle
+
+if TYPE_CHECKING:  # they take time
+    from loadmanager.lab.days import DayOfLoad
+    from loadmanager.lab.what_if import WhatIf
 
 HOUR_MS = 3_600_000
 BROKERS_MAX = 10_000
@@ -46,6 +52,25 @@ def _reported(cluster: ClusterShown | None) -> float | None:
     return 100 * fmean(used) if used else None
 
 
+def _gone(cluster: ClusterShown | None, day: DayOfLoad) -> list[str]:
+    """Brokers of a recorded time that are not there now."""
+    if cluster is None:
+        return []
+    there = {each.broker for each in cluster.brokers if each.state not in AWAY}
+    return sorted(day.cores.keys() - there) if there else []
+
+
+def _counted(cluster: ClusterShown | None, day: DayOfLoad, wanted: WhatIf) -> list[str]:
+    """Which brokers count with the change, and which do not because they are gone."""
+    if cluster is None:
+        return []
+    left = sorted(day.cores.keys() - {*_gone(cluster, day), *wanted.lost(day)})
+    more = [count_of(wanted.added, "new broker")] if wanted.added else []
+    text = f"with the change these count: {' and '.join([*([named(left)] if left else []), *more])}"
+    gone = [f"{it.broker} ({it.how} since {clock(it.left_at)})" for it in cluster.absent if it.gone]
+    return [f"{text}; not there now, so that they do not count: {named(gone)}" if gone else text]
+
+
 def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
     """What `status` says of more traffic now, for another multiple of it than 1."""
     room = None if cluster is None else cluster.headroom
@@ -57,18 +82,24 @@ def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
     return [f"`status` says by the last reports: {text}"]
 
 
-def _losses(admin: AdminClient, lost: Sequence[str]) -> tuple[Any, list[str]]:
+def _losses(
+    admin: AdminClient, lost: Sequence[str], cluster: ClusterShown | None
+) -> tuple[Any, list[str]]:
     """Where the bundles of brokers would go if these were lost now: as JSON, and for people."""
     brokers = "&".join(urlencode({"broker": each}) for each in lost)
     try:
         loss, raw = admin.ask("GET", f"{OWN}/losses?{brokers}&limit=10000", None, LossShown)
     except LoadManagerError as error:
         return None, [f"where the bundles of {', '.join(lost)} would go is not said: {error}"]
-    return raw, list(losses_text(loss))
+    brokers_now = () if cluster is None else cluster.brokers
+    reported = {it.broker: it.usage for it in brokers_now if it.usage is not None}
+    return raw, list(losses_text(loss, reported))
 
 
-def losses_text(loss: LossShown) -> Iterator[str]:
-    """Where the bundles would go, for people."""
+def losses_text(
+    loss: LossShown, reported: Mapping[str, float] = MappingProxyType({})
+) -> Iterator[str]:
+    """Where the bundles would go, for people; `reported`: broker → its usage by its last report."""
     of = f"of {', '.join(loss.brokers)} now"
     if not loss.total:
         yield f"{of}: no bundle, so that none needs another owner"
@@ -78,7 +109,7 @@ def losses_text(loss: LossShown) -> Iterator[str]:
         size = there.throughput / (1 << 20)
         count = count_of(there.bundles, "bundle")
         yield f"  {count} to {there.broker} ({there.rate:,.0f} messages/s, {size:,.2f} MiB/s)"
-    yield from _verdict(loss)
+    yield from _verdict(loss, reported)
     if loss.homeless:
         yield f"  {count_of(loss.homeless, 'bundle')} NOWHERE: no other broker qualifies"
     for each in loss.bundles[:LOST_NAMED]:
@@ -93,7 +124,7 @@ def losses_text(loss: LossShown) -> Iterator[str]:
         yield f"rules leave only some brokers to {count_of(ruled, 'bundle')}"
 
 
-def _verdict(loss: LossShown) -> Iterator[str]:
+def _verdict(loss: LossShown, reported: Mapping[str, float]) -> Iterator[str]:
     """What the other brokers would use then, the most used one first, and whether that is too
     much.
     """
@@ -116,7 +147,10 @@ def _verdict(loss: LossShown) -> Iterator[str]:
         yield f"of {count_of(len(after), 'other broker')}, none would be above {limit:g}%:"
     for it in after[:LOST_NAMED]:
         error = f", the model is {100 * it.usage_error:.1f} points off on the mean"
-        yield f"  {it.broker} from {it.usage:.0%} now to {it.usage_after:.0%}{error}"
+        now = f"{it.usage:.0%} now"
+        if (last := reported.get(it.broker)) is not None:
+            now += f" by the model ({100 * last:.1f}% by its last report)"
+        yield f"  {it.broker} from {now} to {it.usage_after:.0%}{error}"
     unmeasured = sum(each.rate is None for each in loss.bundles)
     if unmeasured:
         count = count_of(unmeasured, "bundle")
@@ -159,7 +193,7 @@ def what_if(
     and other rules, which the simulator does not know.
     """
     from loadmanager.cli.admin.lately import recorded_lately  # they take time
-    from loadmanager.cli.what_if import LEGEND, WhatIfAnswer, price_in, wanted_change
+    from loadmanager.cli.what_if import WhatIfAnswer, legend, price_in, wanted_change
 
     wanted = wanted_change(with_fewest=fewest, **change)
     end_ms = now_ms() if until is None else until
@@ -170,20 +204,29 @@ def what_if(
     reported = _reported(cluster)
     try:
         lately = recorded_lately(admin, begin_ms, end_ms)
+        day = lately.day.recording.day
         answer = WhatIfAnswer(
-            lately.day, wanted, with_fewest=fewest, present=lately.present, reported=reported
+            lately.day,
+            wanted,
+            with_fewest=fewest,
+            present=lately.present,
+            reported=reported,
+            gone=_gone(cluster, day),
         )
     except LoadManagerError as error:
         if until is not None or not wanted.without:
             raise
-        losses, texts = _losses(admin, wanted.without)  # where bundles go needs no recorded load
+        losses, texts = _losses(
+            admin, wanted.without, cluster
+        )  # where bundles go needs no recorded load
         raise type(error)("\n".join([str(error), *(texts if losses else ())])) from None
     price = price_in(lately.settings) if price is None else price
-    legend = LEGEND.splitlines() + ([] if lately.present else MOVES.splitlines())
-    lines = _headroom(cluster, change["times"])
+    notes = legend(answer.rows()) + ([] if lately.present else MOVES.splitlines())
+    lines = [*_counted(cluster, day, wanted), *lately.recorded]
+    lines += _headroom(cluster, change["times"])
     lines += [NOT_REPORTED] if until is None and reported is None else []
-    lost = wanted.lost(lately.day.recording.day) if until is None else ()
-    losses, texts = _losses(admin, lost) if lost else (None, [])
-    parts = lines, legend, texts, *incomplete(lately.notes)
+    lost = wanted.lost(day) if until is None else ()
+    losses, texts = _losses(admin, lost, cluster) if lost else (None, [])
+    parts = lines, notes, texts, *incomplete(lately.notes)
     document = {**answer.document(price), "losses": losses}
     return Output(document, (*answer.shown(lately.title, price), *parts), missing=lately.missing)
