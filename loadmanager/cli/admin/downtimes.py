@@ -264,7 +264,8 @@ def silent_at(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, str
     later = events_of(
         admin, (MemberChange.kind,), since_ms=at_ms + 1, until_ms=until_ms, limit=STARTS_MAX
     ).events
-    changes = [event.record_as(MemberChange) for event in reversed(later)]
+    of_members = (event for event in reversed(later) if event.kind == MemberChange.kind)
+    changes = [event.record_as(MemberChange) for event in of_members]
     left = [change for change in changes if change.event == "left"]
     return {name: _silence(end, (it for it in left if it.of == name)) for name, end in ends.items()}
 

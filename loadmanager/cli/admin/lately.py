@@ -65,7 +65,8 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     step_ms = max((end_ms - begin_ms) // LOOKS, MINUTE_MS)
     moments = [*range(end_ms, begin_ms, -step_ms)][:LOOKS]
     members = events_of(admin, (MemberChange.kind,), until_ms=end_ms, limit=MEMBERS_MAX)
-    looks = {at: _Look.of(admin, at, members.events) for at in moments}
+    changes = [event for event in members.events if event.kind == MemberChange.kind]
+    looks = {at: _Look.of(admin, at, changes) for at in moments}
     there = {at: look for at, look in looks.items() if look.brokers.loads}
     if not there:
         raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
