@@ -521,11 +521,17 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
             ts=now - 90_000, broker=first, of=first, event="stood", took_ms=5_000, clients=2
         )
         late = MemberChange(ts=now - 89_900, broker=first, of=first, event="proven", took_ms=100)
-        await written(served, 0, lapse, earlier, lost, turned_away, freeze, late)
+        silence = MemberChange(
+            ts=now - 300_000, broker=first, of=first, event="proven", took_ms=40_000,
+            unheard_ms=22_000,
+        )  # fmt: skip
+        await written(served, 0, lapse, earlier, lost, turned_away, freeze, late, silence)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
+        away = f"(62 s) at most {first} had no answer of the metadata store: its session was not"
+        await page.wait_text(away, ".lately")
         losses = "2 losses of 1 broker, 1 standstill of brokers"
         today = f"{losses}, 2 interruptions of clients, longest 5.0 s"
         await page.wait_text(today, "#moves")

@@ -576,6 +576,7 @@ interface Lapse {
   end: number;
   names: Set<string>;
   stood: Map<string, number>; // broker → for how long it stood still, of those that did
+  answered: number; // when the store had given one of them its last answer; 0: not known
 }
 
 const LAPSES = 5;
@@ -584,11 +585,16 @@ const PROVEN_MS = 12_000;
 const SAME_MS = 1_500; // what ends and begins within this is one event
 const STILL = "frozen, or without a CPU";
 
-function lapseText({ begin, end, names, stood }: Lapse): string {
-  const between = `From ${moment(begin, true)} to ${moment(end, true)} (${duration(end - begin)})`;
+function lapseText({ begin, end, names, stood, answered }: Lapse): string {
+  const since = answered && !stood.size ? Math.min(begin, answered) : begin;
+  const between = `From ${moment(since, true)} to ${moment(end, true)} (${duration(end - since)})`;
   const all = [...names].sort();
   const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
   const who = `${all.slice(0, NAMED).join(", ")}${more}`;
+  if (since < begin) {
+    const prove = all.length > 1 ? "they could not prove their sessions" : "its session was not proven";
+    return `${between} at most ${who} had no answer of the metadata store: ${prove} from ${moment(begin, true)} on.`;
+  }
   const least = Math.min(...all.map((name) => stood.get(name) ?? 0));
   if (least && end - begin - least <= SAME_MS) return `${between} ${who} stood still: ${STILL}.`;
   if (all.length === 1) {
@@ -603,6 +609,7 @@ interface Unproven {
   end: number;
   of: string;
   stood: number;
+  unanswered: number; // how long before it began the store had given its last answer; 0: not known
 }
 
 // A session that was not proven because a process stood still is one with that.
@@ -624,17 +631,19 @@ export async function askUnproven(since: number): Promise<string[]> {
   const { parts } = await ask<ArchivedEvents>(`events?kind=member&since=${since}&limit=${MEMBERS}`);
   const told = parts.flatMap((part) => part.events).map(({ ts, record }) => {
     const took = figure(record, "tookMs") ?? 0, event = text(record, "event");
-    return { begin: ts - took, end: ts, of: text(record, "of"), stood: event === "stood" ? took : 0, event };
+    const unanswered = event === "proven" ? (figure(record, "unheardMs") ?? 0) : 0;
+    return { begin: ts - took, end: ts, of: text(record, "of"), stood: event === "stood" ? took : 0, unanswered, event };
   });
   const lapses: Lapse[] = [];
-  for (const { begin, end, of, stood } of joined(told.filter(({ event }) => ["proven", "stood"].includes(event)))) {
+  for (const { begin, end, of, stood, unanswered } of joined(told.filter(({ event }) => ["proven", "stood"].includes(event)))) {
     const near = (it: Lapse): boolean =>
       Math.abs(begin - it.begin) <= ENDED_MS && Math.abs(end - it.end) <= PROVEN_MS && begin <= it.end && it.begin <= end;
     let lapse = lapses.find(near);
-    if (!lapse) lapses.push((lapse = { begin, end, names: new Set(), stood: new Map() }));
+    if (!lapse) lapses.push((lapse = { begin, end, names: new Set(), stood: new Map(), answered: 0 }));
     lapse.end = Math.max(lapse.end, end);
     lapse.names.add(of);
     if (stood) lapse.stood.set(of, stood);
+    else if (unanswered) lapse.answered = Math.max(lapse.answered, begin - unanswered);
   }
   const before = lapses.length - LAPSES;
   const more =
