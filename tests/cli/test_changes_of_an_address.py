@@ -30,7 +30,7 @@ async def test_who_is_told_can_be_asked_for(
         (change,) = [
             it
             for it in (await shell.json("audit", *HERE))["changes"]
-            if it["words"] == f"set {KEY} to false"
+            if it["words"] == f"set {KEY} to false (was not set)"
         ]
         assert (change["role"], change["address"]) == ("", "127.0.0.1")
         assert (await shell.run("audit", *ELSEWHERE))[1].startswith("no change is known")

@@ -40,7 +40,7 @@ def test_moves_tell_idle_cpu_from_traffic_that_never_changes() -> None:
     """Two slow machines have less traffic, as their shedder wants it, so that all brokers are used
     alike: comparing them says that half of the idle part is traffic.
     """
-    day = steady_day(1)
+    day = steady_day(6)
     day = replace(day, slow={day.brokers[0]: 1.6, day.brokers[3]: 1.6})
     fit = record(history(day, BALANCED)).fit
     assert fit.beside == pytest.approx(IDLE, abs=0.05)

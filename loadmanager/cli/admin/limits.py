@@ -238,13 +238,10 @@ def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
     lines += waiting_since(admin, str(TopicName.parse(topic)), others, at_ms)
     causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
     lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
-    lines += where_set(
-        admin, topic, ["publishRate"] if HoldCause.TOPIC_PUBLISH_RATE in causes else []
-    )
-    held = {
-        limit for state in report["subscriptions"].values() for limit in state["throttledTimes"]
-    }
-    lines += where_set(admin, topic, DISPATCH_LIMITS if held else [])
+    states = report["subscriptions"].values()
+    of = ["publishRate"] if HoldCause.TOPIC_PUBLISH_RATE in causes else []
+    of += DISPATCH_LIMITS if any(state["throttledTimes"] for state in states) else []
+    lines += where_set(admin, topic, of)
     return raw, lines
 
 

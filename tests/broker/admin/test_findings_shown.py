@@ -21,7 +21,7 @@ from loadmanager.engine.strategies.plan import Plan, Skip, Unload
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.decisions import of_cycle
 from loadmanager.leader.events import EventQueue
-from loadmanager.leader.findings import TermFindings
+from loadmanager.leader.findings import TermFindings, stays_of, usages_of
 
 PAUSE_MS = 1_860_000
 PATH = "/loadmanager/v1/findings"
@@ -80,8 +80,8 @@ async def test_why_bundles_stay_is_what_the_last_cycle_says() -> None:
                 "shed", partial(of_cycle, plan, None, UNSET), epoch=1, cycle=1
             )
             expected = [] if unloads else [Stay(pinned.what, "Pinned", "Pinned: to b1 until noon")]
-            assert findings._stays() == expected
-        await until(lambda: findings._usages().keys() == {served.broker_id(0)})
+            assert stays_of(findings.load_manager) == expected
+        await until(lambda: usages_of(findings.load_manager).keys() == {served.broker_id(0)})
 
 
 async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:

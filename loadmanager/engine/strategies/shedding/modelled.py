@@ -311,11 +311,6 @@ class ModelledBrokers:
         far = self.far[takers] | self.far[sources]
         return np.where(far, OF_FAR * self.dearness, self.dearness)
 
-    def room(self, source: int, taker: int) -> float:
-        """The usage up to what moves from another broker may bring a broker to."""
-        most = self._relieved if self.usage[source] > FULL else self._room
-        return float(most[taker] - self.usage[taker])
-
     def brings(self, taker: int, work: Array) -> Array:
         """The usage that each of these bundles adds to a broker: `[bundle]`."""
         more: Array = (self._per_byte[:, taker, None] * work).max(axis=0, initial=0.0)
@@ -339,6 +334,14 @@ class ModelledBrokers:
         disruption += OF_TOPICS * _multiples(topics)
         prices: Array = self.price * np.maximum(disruption, PRICE_LEAST)
         return prices
+
+    @property
+    def rooms(self) -> Array:
+        """The usage that moves may still bring to each broker: the usual ones, and those from a
+        broker above FULL: `[2, broker]`.
+        """
+        rooms: Array = np.array([self._room, self._relieved]) - self.usage
+        return rooms
 
     @property
     def rows(self) -> range:

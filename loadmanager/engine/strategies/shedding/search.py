@@ -19,6 +19,7 @@ from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.grace import stays_since_ms
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
+from loadmanager.engine.strategies.shedding.objective import FULL
 from loadmanager.engine.strategies.shedding.selection import movable, plainly_movable
 
 LOOKED_AT, LOOKED_AT_MOST = 6, 96
@@ -234,7 +235,8 @@ class MoveSearch:
         room = (cluster.usage[move.source] - cluster.usage[move.destination]) / SMALL
         room = min(room, cluster.intake_max - cluster.intake[move.destination])
         room = min(room, cluster.usage[move.source] - cluster.means[move.source])
-        room = min(room, cluster.room(move.source, move.destination))
+        relieves = cluster.usage[move.source] > FULL
+        room = min(room, cluster.rooms[int(relieves), move.destination])
         brings = cluster.brings(move.destination, offer.work)
         if 2 * brings[move.at] > room:
             return alone
