@@ -66,7 +66,7 @@ def near_tenants(admin: AdminClient, name: str) -> list[str]:
 def _near_topics(admin: AdminClient, topic: TopicName) -> list[str]:
     """Of its namespace."""
     names = admin.get(f"{namespace_path(str(topic.namespace))}/topics?mode=ALL", Names)
-    by_local = {name.rpartition("/")[2]: name for name in names}
+    by_local = {name.rpartition("/")[2]: name for name in names if name != str(topic)}
     return [by_local[local] for local in _closest(topic.local, by_local)]
 
 
