@@ -474,8 +474,12 @@ def test_its_history(
                 break
         else:
             raise AssertionError(f"{shares}\n{daemon.log.read_text()[-4000:]}")
-        every = daemon.ask("GET", "moves")["moves"]
-        done = {move["id"]: move["bundle"] for move in every if move["state"] == "done"}
+        told = daemon.until(
+            "the moves have ended",
+            "moves",
+            lambda told: not told["running"] and not told["waiting"],
+        )
+        done = {move["id"]: move["bundle"] for move in told["moves"] if move["state"] == "done"}
         load.goes_on()
     history = str(tmp_path / "fleet" / "history")
     capsys.readouterr()
