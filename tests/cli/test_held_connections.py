@@ -10,10 +10,19 @@ from broker.admin.serving import ORDERS, serving
 from broker.admin.test_admin_subscriptions import RECEIPT
 from broker.admin.test_archive import in_folder
 from cli.test_admin_command import Shell
+from clusters.running import Client
 from system.raw import a_send
 
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.kit.names import TopicName
+
+
+async def publish_beyond(client: Client, topic: TopicName) -> None:
+    """Publish far more than a topic's limit lets through, until its broker has answered once."""
+    await client.produce(topic)
+    for number in range(200):
+        await client.send(a_send(number))
+    await client.take_of(RECEIPT)
 
 
 async def test_a_connection_that_is_held_for_another_topic(
@@ -36,10 +45,7 @@ async def test_a_connection_that_is_held_for_another_topic(
         assert done == 0, err
         client = await served.cluster.connect(await broker.listen())
         await client.subscribe(beside)
-        await client.produce(limited)
-        for number in range(200):
-            await client.send(a_send(number))
-        await client.take_of(RECEIPT)
+        await publish_beyond(client, limited)
         _, out, _ = await shell.run("limits", "why", str(beside))
         assert "connection 127.0.0.1:" in out
         assert f"by {limited} publish: its clients there wait as well" in out
@@ -97,11 +103,7 @@ async def test_a_connection_to_another_broker_is_told_of(
         await first.serve(limited)
         await served.brokers[1].serve(elsewhere)
         await shell.run("limits", "set", str(limited), "publishRate", "--messages", "1")
-        client = await served.cluster.connect(await first.listen())
-        await client.produce(limited)
-        for number in range(200):
-            await client.send(a_send(number))
-        await client.take_of(RECEIPT)
+        await publish_beyond(await served.cluster.connect(await first.listen()), limited)
         _, out, _ = await shell.run("limits", "why", str(elsewhere))
         assert "limits hold 1 connection to other brokers, 127.0.0.1:" in out
         assert f" at {first.address.broker_id} since 20" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from broker.admin.serving import serving
 from broker.admin.test_archive import in_folder, written
 from cli.test_admin_command import Shell
 
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.nearest import near_names
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.kit.system.clock import SystemClock
 
@@ -27,6 +30,8 @@ async def test_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert status == 0
         assert out.startswith("no such topic here: it would be served by\n")
         assert out.endswith("\n\ndid you mean persistent://acme/orders/paid?")
+        admin = AdminClient(served.url(0), timeout_s=60)
+        assert await to_thread(near_names, admin, "persistent://acme/orders/paid") == []
         assert (await shell.json("topics", "lookup", TYPO))["near"] == [
             "persistent://acme/orders/paid"
         ]

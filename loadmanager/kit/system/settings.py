@@ -38,6 +38,6 @@ class SamplerSettings:
     store_directory: str = conf(
         "loadManagerMetadataStoreDirectory",
         "",
-        "Folder of a metadata store on this machine: the broker tells how full its disk is, as it "
-        "does of its own; empty: there is none",
+        "Where a metadata store on this machine keeps its files: reports of load say how full that "
+        "disk is. Empty: no store runs on this machine",
     )
