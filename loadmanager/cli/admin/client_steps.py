@@ -39,7 +39,7 @@ def client_steps(
         events = [it for it in part.events if it.kind.startswith(f"{ClientStep.kind}.")]
         its = [event.record_as(ClientStep) for event in events]
         if len(its) >= STEPS_MAX and (first := min(it.ts for it in its)) > begin_ms - AGO_MS:
-            notes.append(f"of {broker} the clients since {clock(first)} are looked at")
+            notes.append(f"only what clients of {broker} did since {clock(first)} was looked at")
         lost = sum(it.times for it in its if it.event == "unrecorded" and it.ts >= begin_ms)
         if lost:
             many = count_of(lost, "step")

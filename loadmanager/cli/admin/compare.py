@@ -287,12 +287,11 @@ def _owners(
         for it in other[:most]:
             yield f"  {it.bundle}: {it.before} → {it.after} ({it.cause})"
         yield from _more(len(other), most)
-    replaced = len(without)
-    if replaced:
+    if without:
         causes = Counter(it.cause for it in without)
         each = "; ".join(f"{count}: {cause}" for cause, count in causes.most_common())
-        have = "has" if replaced == 1 else "have"
-        yield f"{count_of(replaced, 'bundle')} had an owner and {have} none now ({each})"
+        have = "has" if len(without) == 1 else "have"
+        yield f"{count_of(len(without), 'bundle')} had an owner and {have} none now ({each})"
     if new:
         yield f"{count_of(len(new), 'bundle')} got an owner that had none: {named(new)}"
 
