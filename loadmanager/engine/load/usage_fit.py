@@ -25,11 +25,13 @@ from loadmanager.engine.load.learned import (
     DIGITS,
     DOUBT,
     ERROR,
+    FELL,
     FIGURES,
     JUMPS,
     LIMIT,
     OFFSET,
     REPORTS,
+    ROSE,
     SAME,
     SHOWN,
     SINCE,
@@ -98,6 +100,10 @@ JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 mistrusted: a standard deviation.
 """
 ERROR_UNSEEN = 0.05
+ROSE_FADES, FELL_FADES = 1 / 240, 1 / 15
+"""How much is forgotten with each report of another process that began, and of one that ended: what
+was learned meanwhile of a broker's bundles is learned anew in that time.
+"""
 
 DIP_GAIN = 0.1
 
@@ -209,7 +215,7 @@ class _Fit:
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = cost_of(learned)
-            self._add_up(cost, dearness, idle_of(learned) + cost * traffic)
+            self._add_up(cost, traffic, dearness, idle_of(learned) + cost * traffic)
             self._learn_moves(cost, traffic, settled, idle_of(learned))
             self._learn_each(cost, traffic, settled, idle_of(learned))
             self._learn_classes(rows, last, cost, settled, idle_of(learned))
@@ -317,7 +323,7 @@ class _Fit:
         bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
         return bounded, (1 - low / high) ** 2 * (1 - idle / busy) ** 2
 
-    def _add_up(self, cost: float, dearness: Array, by_traffic: Array) -> None:
+    def _add_up(self, cost: float, traffic: Array, dearness: Array, by_traffic: Array) -> None:
         """The bundles that came or left since the last reports, and what the sensors rose by.
         `by_traffic`: the usage by the model, whatever the broker differs by.
         """
@@ -344,7 +350,22 @@ class _Fit:
         still = follows.reports_still(state[STILL], changes, self.doubted)
         judged = self.new & self.sensed & self.counts_cpu & (self.shown < self.full)
         state[STILL] = np.where(judged, still, state[STILL])
-        self._begin_sums(judged & ~self.doubted & follows.changes_shown(changes))
+        begins = follows.changes_shown(changes) | self._jumped(cost * (traffic - state[TRAFFIC]))
+        self._begin_sums(judged & ~self.doubted & begins)
+
+    def _jumped(self, by_traffic: Array) -> NDArray[np.bool_]:
+        """Whose sensors have just shown another process that begins or ends: much more or less at
+        once, where traffic has changed by so little.
+        """
+        state = self.state
+        changed = self.shown - state[SHOWN]
+        jump = np.maximum(np.abs(changed) - np.abs(by_traffic), 0.0)
+        jump[~self.new | self.first | (jump < follows.CHANGE_SHOWN)] = 0.0
+        fell = np.where(changed < 0, np.minimum(jump, state[ROSE]), 0.0)
+        state[FELL] += fell - FELL_FADES * state[FELL] * self.new
+        state[ROSE] += np.where(changed > 0, jump, -fell) - ROSE_FADES * state[ROSE] * self.new
+        jumped: NDArray[np.bool_] = jump > 0
+        return jumped
 
     def _begin_sums(self, rows: NDArray[np.bool_]) -> None:
         """Add up anew from now on what comes to these brokers: `[broker]`."""
@@ -408,6 +429,7 @@ class _Fit:
         doubted = self.state[DOUBT] >= MISTRUSTED
         less = np.where(doubted, 0.0, np.minimum(self.state[OFFSET], 0.0))
         usual = idle + less + cost * traffic  # what it used more may have ended, as a process does
+        usual -= self.state[FELL]  # as one has, whatever was learned of bundles meanwhile
         errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
         low: NDArray[np.bool_] = usual - self.shown > errors
         low &= (self.shown < CONTRADICTS_PART * usual) & (

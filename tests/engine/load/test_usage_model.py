@@ -34,6 +34,8 @@ class Cluster:
         """brokerId → what its sensor shows, if that is not what is used; None: it has none."""
         self.slow: dict[str, float] = {}
         """brokerId → how many times traffic costs there."""
+        self.beside: dict[str, float] = {}
+        """brokerId → what another process uses there."""
         self.size: dict[str, float] = {}
         """brokerId → its size, if that is not 1."""
         self.own_namespaces = False
@@ -73,7 +75,8 @@ class Cluster:
             f"{tenant}{number}/{place}": NamespaceBundleStats(msg_throughput_in=bytes_s / 5)
             for number in range(5 if bytes_s else 0)
         }
-        usual = self.idle + self.slow.get(name, 1.0) * factor * self.part[name]
+        usual = self.idle + self.beside.get(name, 0.0)
+        usual += self.slow.get(name, 1.0) * factor * self.part[name]
         used = self.shown.get(name, usual)
         limit = 800 * self.size.get(name, 1.0)
         own = ResourceUsage() if used is None else ResourceUsage(usage=used * limit, limit=limit)
@@ -239,6 +242,19 @@ def test_a_broker_that_loses_its_sensor_uses_what_it_used() -> None:
     usage = cluster.usage(cluster.minutes(3))
     assert usage["b0:8080"] >= 0.48
     assert usage["b1:8080"] >= 0.66
+
+
+def test_a_process_that_ends_is_no_contradiction() -> None:
+    """Though its broker's namespaces were taken for dear meanwhile: it fell as it had risen."""
+    cluster = even()
+    cluster.own_namespaces = True
+    cluster.minutes(20)
+    cluster.beside["b0:8080"] = 0.4
+    cluster.minutes(40)
+    cluster.beside["b0:8080"] = 0.0
+    assert not [doubt for _ in range(30) for doubt in cluster.minutes(1).doubts]
+    cluster.beside["b0:8080"] = -0.4
+    assert cluster.minutes(6).doubts
 
 
 def test_cheap_namespaces_are_no_contradiction_while_they_are_learned() -> None:
