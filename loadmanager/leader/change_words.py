@@ -175,12 +175,16 @@ def _wish(path: str, before: str | None, after: str | None) -> str:
             since = _time(before, "sinceMs")
             was = f"since {since}{_note(before, 'note')}"
             return f"uncordoned {of}" + (f" (was cordoned {was})" if since else "")
-        drains = (_leaves(after) or {}).get("drain")
+        was = ""
+        if before is not None and (since := _time(before, "sinceMs")):
+            by = _text((_leaves(before) or {}).get("by", '""'))
+            was = f" (was cordoned since {since}{f' by {by}' if by else ''})"
+        drains, note = (_leaves(after) or {}).get("drain"), _note(after, "note")
         if drains == "true":
-            return f"cordoned {of}, to be drained"
+            return f"cordoned {of}, to be drained{was}{note}"
         if before is None:
-            return f"cordoned {of}"
-        return f"changed the cordon of {of}" + (": no drain" if drains else "")
+            return f"cordoned {of}{note}"
+        return f"changed the cordon of {of}{', no drain' if drains else ''}{was}{note}"
     return ""
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import NOT_AGAIN, NOT_OWNED, NOT_SENT, Author, Move, MoveState
-from loadmanager.engine.moves.queue import BY_OPERATOR
+from loadmanager.engine.moves.queue import BY_OPERATOR, SUPERSEDED
 from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Afterwards, GoalOrder, OrderedMove, Progress
 from loadmanager.engine.plans.planner import (
@@ -114,7 +114,8 @@ class OrderWork:
                 self.failures = []
             elif move.state is MoveState.FAILED:
                 self.failures.append(text)
-            if move.state is not MoveState.DONE and (move.started_at or text == BY_OPERATOR):
+            by_operator = text in (BY_OPERATOR, SUPERSEDED)
+            if move.state is not MoveState.DONE and (move.started_at or by_operator):
                 self.refused[move.bundle] = text
         self.touched = {name for move in batch for name in (move.source, move.destination) if name}
         self.left = {move.bundle: move.source for move in batch}

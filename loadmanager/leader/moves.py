@@ -31,7 +31,7 @@ from loadmanager.engine.moves.move import (
     Outcome,
     wish_against,
 )
-from loadmanager.engine.moves.queue import BY_OPERATOR, Group, MoveQueue
+from loadmanager.engine.moves.queue import BY_OPERATOR, SUPERSEDED, Group, MoveQueue
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Unload
@@ -184,7 +184,7 @@ class Moves:
             raise ConflictError(why)
         queued = self.queue.move_of(unload.bundle)
         if queued is not None and queued.state is MoveState.QUEUED:
-            self.cancel(queued.id)
+            self.cancel(queued.id, SUPERSEDED)
         move = self._move(unload, author)
         self._add([move])
         try:

@@ -216,11 +216,17 @@ class Operations:
         cordon = wishes.cordons.get(broker) or Cordon(
             now_ms, until_restart_of=began_ms, by=asked_by()
         )
+        before = cordon
         if drain and not cordon.drain:
             total = await self.draining.count(address)
             cordon = structs.replace(cordon, drain=True, total=total)
         if note:
             cordon = structs.replace(cordon, note=_checked(note))
+        if cordon != before and cordon.by != (by := asked_by()):
+            if not note and cordon.note:  # it is not theirs who drain
+                of = f"{cordon.by} had cordoned it" if cordon.by else "it was cordoned"
+                cordon = structs.replace(cordon, note=f"{of}: {cordon.note}"[:NOTE_MAX])
+            cordon = structs.replace(cordon, by=by)
         await wishes.cordon(broker, cordon, self._checks)
         log.info("broker cordoned", peer=broker, drain=cordon.drain, note=note)
         return self.draining.shown(broker, cordon)

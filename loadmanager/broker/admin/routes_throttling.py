@@ -248,12 +248,14 @@ class ThrottlingRoutes:
             return shown(report)
         if topic.persistent and not await self._use.topics.exists(topic):
             raise NotFoundError(f"Topic {topic} not found")
-        owner = (await self._use.directory.lookup(topic)).broker
-        if owner == self._use.self_address:
+        lookup = await self._use.directory.lookup(
+            topic, authoritative=flag(request, "authoritative")
+        )
+        if lookup.broker == self._use.self_address:
             raise NotFoundError(
                 f"Topic {topic} is not open: it has neither producers nor consumers"
             )
-        return redirect_to(owner, request)
+        return redirect_to(lookup.broker, request, authoritative=lookup.authoritative)
 
 
 async def _rate(request: web.Request, kind: Any) -> Any:

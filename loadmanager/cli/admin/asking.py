@@ -98,6 +98,11 @@ def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def traffic_text(rate: float, mib_s: float) -> str:
+    """Messages/s and MiB/s, published and delivered together."""
+    return f"{rate:,.0f} messages/s and {mib_s:,.1f} MiB/s in and out"
+
+
 def namespaces_of(admin: AdminClient, tenant: str | None = None) -> list[str]:
     """The namespaces of a tenant, or of all."""
     tenants = [tenant] if tenant else admin.get(f"{V2}/tenants", Names)

@@ -47,6 +47,7 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     Its move, a pause, its pin, the rules that leave only some brokers to it, and what the last
     cycle said of it or of its broker, by the id of the decision. With --at, as it was recorded.
     """
+    name = in_full(name)
     bundle = full_name(admin, name)
     if at is not None:
         return _then(admin, bundle, at)
@@ -64,6 +65,13 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     lines += why_it_stays(bundle, story.owner, story.pin, story.history)
     lines += [*_elsewhere(story), *_missing_topic(admin, name)]
     return Output(raw, lines)
+
+
+def in_full(name: str) -> str:
+    """A topic that was named as tenant/namespace/topic, with its domain; others as they are."""
+    if name.count("/") == 2 and "://" not in name and "_0x" not in name:
+        return str(TopicName.parse(name))
+    return name
 
 
 def full_name(admin: AdminClient, name: str) -> str:

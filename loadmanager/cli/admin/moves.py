@@ -193,6 +193,8 @@ def _row(move: Move, present_ms: int) -> tuple[Cell, ...]:
 def _by(move: Move) -> str:
     """Who wanted it, and who ordered that."""
     by = move.why.get("orderedBy")
+    if by and by == move.source:
+        by = "ordered by the broker itself"
     return move.author.value + (f" ({by})" if by else "")
 
 

@@ -12,7 +12,7 @@ from loadmanager.cli.admin.archives import (
     incomplete,
     loads_at,
 )
-from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
@@ -72,11 +72,11 @@ def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:
     live = [each for each in brokers if not each["gone"]]
     loads = [each["usage"] for each in live]
     load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
-    rate = sum(each["msg_rate_in"] for each in live)
-    size = sum(each["msg_throughput_in"] for each in live) / (1 << 20)
+    rate = sum(each["msg_rate_in"] + each["msg_rate_out"] for each in live)
+    size = sum(each["msg_throughput_in"] + each["msg_throughput_out"] for each in live) / (1 << 20)
     bundles = count_of(round(sum(each["bundles"] for each in live)), "bundle")
     here = count_of(len(live), "broker")
-    yield f"{here}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    yield f"{here}, {bundles} with an owner{load}, {traffic_text(rate, size)}"
     cordoned = [f"{each['broker']} was {each['cordon']}" for each in live if each["cordon"]]
     if cordoned:
         yield f"no new bundles: {'; '.join(cordoned[:NAMED_MAX])}"

@@ -18,7 +18,15 @@ from loadmanager.cli.admin.absences import (
     recorded_losses,
 )
 from loadmanager.cli.admin.archives import events_of
-from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
+from loadmanager.cli.admin.asking import (
+    OWN,
+    V2,
+    ask_each,
+    brokers_of,
+    count_of,
+    query,
+    traffic_text,
+)
 from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
@@ -169,7 +177,7 @@ def _status(
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
     awaited = f" ({cluster.awaited} more placed, not yet served)" if cluster.awaited else ""
     owned = f"{brokers}, {bundles} with an owner{awaited}{load}"
-    yield f"{owned}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    yield f"{owned}, {traffic_text(rate, size)}"
     if disks := fullest_text(live):
         yield disks
     ages = [broker.report_age_ms for broker in live if broker.report_age_ms is not None]

@@ -17,7 +17,7 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 @click.argument("name", required=False)
 @click.option("--remove", is_flag=True, help="remove the name")
 def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
-    """Name a cluster by its --url, or choose one that has a name; later commands go to it.
+    """Name a cluster by its --url (or several, with commas), or choose one that has a name; later commands go to it.
 
     Without a name, lists the names.
     """
@@ -38,7 +38,8 @@ def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
     url = given_url()
     if url is not None:
         contexts.check_name(name)
-        stored.urls[name] = AdminClient(url, timeout_s=1).url
+        each = [AdminClient(address, timeout_s=1).url for address in url.split(",")]
+        stored.urls[name] = ",".join(each)
         stored.trusts.pop(name, None)
         if given_trust():
             stored.trusts[name] = str(Path(given_trust()).resolve())

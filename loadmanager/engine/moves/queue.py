@@ -21,6 +21,7 @@ WINDOW_S = 60.0
 KEPT_MAX = 1_000
 """Ended moves that are kept for those who ask."""
 BY_OPERATOR = "cancelled by an operator"
+SUPERSEDED = "an operator ordered another move of the bundle in its place"
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.kit.audit import nothing_changed
 from loadmanager.kit.http.answers import flag, namespace_of, shown
 from loadmanager.kit.http.operation import Query, body_as, of_leader
 from loadmanager.kit.model import Model, Name
@@ -124,7 +125,10 @@ class MoveRoutes:
     @of_leader(Cancelled)
     async def cancel_all(self, _request: web.Request) -> web.Response:
         """Cancel every move that has not begun."""
-        return shown(Cancelled(cancelled=self._operations().cancel(None)))
+        cancelled = self._operations().cancel(None)
+        if not cancelled:
+            nothing_changed()
+        return shown(Cancelled(cancelled=cancelled))
 
     @of_leader(Cancelled, also={404: "there is no such move", 409: "it has begun or ended"})
     async def cancel(self, request: web.Request) -> web.Response:

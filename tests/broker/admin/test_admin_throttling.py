@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from broker.admin.serving import CLUSTER, ORDERS, Served, serving
+from cli.test_admin_command import Shell
 from clusters.running import Running, until
 
 from loadmanager.broker import settings
@@ -384,3 +385,16 @@ async def test_a_namespace_that_is_made_again_has_no_limits_from_before(served: 
             served,
             lambda one: one is not first or one.throttling.namespace_policies(str(again)) == {},
         )
+
+
+async def test_why_a_topic_is_slow_whose_bundle_nobody_serves(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The brokers agree on who would serve it, and that one says that it is not open."""
+    async with serving(3) as served:
+        for number in range(8):
+            topic = f"acme/orders/why-{number}"
+            assert (await served.ask("PUT", f"/admin/v2/persistent/{topic}")).status == 204
+            status, _, err = await Shell(served, capsys).run("limits", "why", topic)
+            assert status == 1
+            assert f"Topic persistent://{topic} is not open" in err
