@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadmanager.engine.load.headroom import measurable_from
 from loadmanager.engine.moves.move import ENDED, Author, Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.splitting.settings import SPLITTERS
@@ -46,7 +47,8 @@ SENSORS = gauge(
 HEADROOM = gauge(
     "loadmanager_headroom_ratio",
     "As leader: the traffic that the brokers could carry, spread evenly, as a multiple of the "
-    "present one; all of them, or without the one that has most room",
+    "present one; all of them, or without the one that has most room. At least so much, where the "
+    "traffic uses too little to tell",
     "brokers",
 )
 DECISIONS = counter(
@@ -160,8 +162,11 @@ def usage_samples(usage: ModelledUsage) -> Iterator[Sample]:
     yield SENSORS.sample(len(usage.doubts))
     if usage.headroom is not None:
         room = usage.headroom.room
-        yield HEADROOM.sample(room.times, "all")
-        yield HEADROOM.sample(room.times_without_one, "without one")
+        times = (room.times, room.times_without_one)
+        if room.carried_usage < measurable_from([error for _, error in usage.usages.values()]):
+            times = (room.least, room.least_without_one)
+        for count, brokers in zip(times, ("all", "without one"), strict=True):
+            yield HEADROOM.sample(count, brokers)
 
 
 def _breakdown(

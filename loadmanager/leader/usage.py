@@ -63,6 +63,8 @@ class HeadroomLately:
             median(each.times for each in rooms),
             median(each.times_without_one for each in rooms),
             median(each.carried_usage for each in rooms),
+            median(each.least for each in rooms),
+            median(each.least_without_one for each in rooms),
         )
         return SteadyHeadroom(resource, middle, len(same), same[0][0])
 

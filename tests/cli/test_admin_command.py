@@ -296,8 +296,20 @@ async def test_what_settings_were(tmp_path: Path, capsys: pytest.CaptureFixture[
             shell = Shell(served, capsys)
             for value in ("5", "7"):
                 assert (await shell.run("settings", "set", key, value))[0] == 0
+            assert "balancing is on: " in (await shell.run("status"))[1]
             assert (await shell.run("settings", "set", other, "false"))[0] == 0
+
+            async def whether_it_balances(shell: Shell = shell) -> str:
+                return (await shell.run("status"))[1]
+
+            out = await eventually(
+                whether_it_balances, lambda it: "IS OFF since" in it, within_s=20
+            )
+            assert f" by 127.0.0.1 ({other}, which was not set)" in out
             assert (await shell.run("settings", "unset", other))[0] == 0
+            since = "balancing is on since "
+            out = await eventually(whether_it_balances, lambda it: since in it, within_s=20)
+            assert f" by 127.0.0.1 ({other}, which was false): " in out
 
             async def audited(shell: Shell = shell) -> str:
                 return (await shell.run("audit"))[1]

@@ -8,17 +8,30 @@ from loadmanager.cli.admin.status import headroom_text
 from loadmanager.leader.documents.cluster import HeadroomShown
 
 
-def test_traffic_that_uses_next_to_nothing_tells_nothing() -> None:
+def test_traffic_that_uses_next_to_nothing_tells_the_least() -> None:
     """In place of a figure that varies from minute to minute."""
     room = HeadroomShown(
         resource="cpu", below_percent=85, times=31.4, times_without_one=20.9,
-        carried_percent=1.23, measurable_from_percent=5.0,
+        carried_percent=1.23, measurable_from_percent=5.0, at_least=4.25, at_least_without_one=2.83,
     )  # fmt: skip
     assert headroom_text(room, [0.01]) == (
-        "headroom is not measurable below 5%: the traffic uses 1.2% of CPU on the mean"
+        "spread evenly, CPU is below 85% up to at least 4.2 times the traffic, 2.8 times it if the "
+        "broker with most room is lost (the traffic uses 1.2% of CPU on the mean, which is too "
+        "little to tell how much more than that)"
     )
     room.carried_percent = 5.0
-    assert headroom_text(room, []).startswith("spread evenly, CPU is below 85%")
+    assert headroom_text(room, []).startswith("spread evenly, CPU is below 85% up to 31.4 times")
+
+
+@pytest.mark.parametrize(("cordoned", "said"), [(1, "1 cordoned broker counts"), (2, "s count")])
+def test_headroom_says_which_brokers_have_none(cordoned: int, said: str) -> None:
+    """Below 1, a broker cannot be lost."""
+    room = HeadroomShown(
+        resource="cpu", below_percent=85, times=1.5, times_without_one=0.7, cordoned=cordoned
+    )
+    text = headroom_text(room, [])
+    assert "the traffic, only 0.7 times it if the broker with most room is lost (" in text
+    assert f"{said} as full" in text
 
 
 @pytest.mark.parametrize(

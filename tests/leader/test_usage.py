@@ -76,7 +76,7 @@ def test_one_moment_does_not_change_headroom() -> None:
     lately = HeadroomLately()
 
     def look(minute: int, times: float, brokers: str = "abc", resource: str = "cpu") -> float:
-        room = Headroom(times, times - 1, 0.5 / times)
+        room = Headroom(times, times - 1, 0.5 / times, times / 2, times / 3)
         steady = lately.steady(60_000 * minute, brokers, (resource, room))
         assert steady is not None
         return steady.room.times
@@ -88,7 +88,7 @@ def test_one_moment_does_not_change_headroom() -> None:
         4.1,
     ]
     assert look(4, 1.0) == 4.0
-    steady = lately.steady(5 * 60_000, "abc", ("cpu", Headroom(4.4, 3.4, 0.1)))
+    steady = lately.steady(5 * 60_000, "abc", ("cpu", Headroom(4.4, 3.4, 0.1, 2.0, 1.0)))
     assert steady is not None
     assert (steady.looks, steady.since_ms) == (5, 60_000)
     assert look(6, 2.0, brokers="ab") == 2.0
@@ -132,6 +132,9 @@ async def test_headroom_is_shown() -> None:
         assert room.measurable
         assert room.times == pytest.approx(85 / 45, rel=0.1)
         assert room.times_without_one == pytest.approx(64 / 45, rel=0.1)
+        assert room.at_least == pytest.approx(85 / 45, rel=0.1)
+        assert room.at_least <= room.times
+        assert room.cordoned == 0
         assert room.looks > 1
         await asyncio.sleep(HEADROOM_MS / 1000)  # then it goes by the last reports alone
         await led.shed()
@@ -143,3 +146,5 @@ async def test_headroom_is_shown() -> None:
         fewer = led.overview.cluster(9).headroom
         assert fewer is not None
         assert fewer.times == pytest.approx(room.times_without_one, rel=0.02)
+        assert fewer.at_least == pytest.approx(room.at_least_without_one, rel=0.02)
+        assert fewer.cordoned == 1

@@ -68,15 +68,17 @@ function spread(brokers: Broker[]): string {
 
 /** Below what the traffic may grow to, and what of it one broker fewer could carry. */
 function headroom(room: NonNullable<Cluster["headroom"]>, { brokers, replay }: Cluster): JSX.Element {
-  const { carriedPercent: carried, measurableFromPercent: least } = room;
-  if (typeof carried === "number" && carried < least)
+  const { carriedPercent: carried, measurableFromPercent: from } = room;
+  const tells = typeof carried !== "number" || carried >= from;
+  const shown = (value: number): string => (value > 100 ? "> 100" : value.toFixed(1));
+  const all = shown(tells ? room.times : room.atLeast);
+  const fewer = shown(tells ? room.timesWithoutOne : room.atLeastWithoutOne);
+  if (!tells)
     return (
-      <abbr title={`The traffic uses ${carried.toFixed(1)}% of ${room.resource} on the mean: what more of it would use is noise of the sensors.`}>
-        <small>not measurable below {least.toFixed(0)}%</small>
+      <abbr title={`The traffic uses ${carried.toFixed(1)}% of ${room.resource} on the mean: too little to tell how much more of it would be carried than if all that is used were the traffic's.`}>
+        ≥ {all} <small>({fewer} without one)</small>
       </abbr>
     );
-  const shown = (value: number): string => (value > 100 ? "> 100" : value.toFixed(1));
-  const all = shown(room.times), fewer = shown(room.timesWithoutOne);
   const below = `stays below ${room.belowPercent}% if all brokers carry the same`;
   const errors = brokers.flatMap(({ modelError }) => modelError ?? []);
   const points = (100 * errors.reduce((sum, error) => sum + error, 0)) / errors.length;

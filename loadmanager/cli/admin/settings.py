@@ -65,7 +65,7 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
     answers, missing = ask_each(admin, brokers_of(admin), _in_force)
     compared = _compared(answers)
     origins, _ = ask_each(admin, list(answers), _origins)
-    defaults, changes = _defaults(), _last_changes(admin)
+    defaults, changes = _defaults(), last_changes(admin)
     if every:
         names = admin.get(CONFIGURATION, Names)
         rows = list(_every(names, values, answers, origins, defaults))
@@ -105,7 +105,7 @@ class LastChange:
         return {"changedAt": self.ts, "changedBy": self.who, "before": self.before}
 
 
-def _last_changes(admin: AdminClient) -> dict[str, LastChange]:
+def last_changes(admin: AdminClient) -> dict[str, LastChange]:
     """Key → its last change that is recorded; none if nobody can say."""
     try:
         if has_archives(admin):

@@ -37,6 +37,7 @@ from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import EVENTS_MAX, todays_interruptions
 from loadmanager.cli.admin.past_status import status_at
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
+from loadmanager.cli.admin.settings import last_changes
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
@@ -79,6 +80,8 @@ GOES_ON = (
     "answers, nothing is opened, placed, moved, split or set"
 )
 MANY_TIMES = 100
+SWITCHES = ("loadBalancerEnabled", "loadBalancerSheddingEnabled")
+"""The keys that switch balancing off."""
 TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -110,7 +113,9 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
             raise
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
-    lines = [*_store(cluster), *_status(cluster, decisions, throttled, late_after_ms(admin))]
+    balancing = _balancing(cluster, _switched(admin, cluster))
+    lines = list(_store(cluster))
+    lines += _status(cluster, decisions, throttled, late_after_ms(admin), balancing)
     lines += _over(admin, cluster, each=all_over)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
@@ -165,6 +170,7 @@ def _status(
     decisions: Sequence[DecisionShown],
     throttled: ThrottledShown | None,
     late_ms: float,
+    balancing: str,
 ) -> Iterator[str]:
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
     if missing := missing_text(len(live), cluster.expected):
@@ -199,7 +205,7 @@ def _status(
     since = f"since {clock(leader.since)} ({span(cluster.at - leader.since)})"
     cycles = count_of(cluster.cycles, "cycle")
     yield f"{leader.broker} leads, term {leader.epoch}, {since}; {cycles}"
-    yield _moves(cluster)
+    yield balancing
     if throttled is not None:
         yield from limits_that_held(throttled)
     shed = next((each for each in decisions if each.kind == "shed"), None)
@@ -258,21 +264,26 @@ def _note(broker: BrokerShown) -> str:
 def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
     """How much more the brokers could carry; `errors`: of the model of usage, for each broker."""
     resource = RESOURCES.get(room.resource, room.resource)
-    if not room.measurable:
-        return (
-            f"headroom is not measurable below {room.measurable_from_percent:.0f}%: the traffic "
-            f"uses {room.carried_percent:.1f}% of {resource} on the mean"
-        )
-    below = f"{resource} is below {room.below_percent:g}%"
-    text = f"spread evenly, {below} up to {_times(room.times)} the traffic"
-    if room.times_without_one < 1:
-        text += "; it is not if the broker with most room is lost"
-    else:
-        text += f", {_times(room.times_without_one)} it if one broker is lost"
+    text = f"spread evenly, {resource} is below {room.below_percent:g}% up to "
     basis = []
+    if room.measurable:
+        text += f"{_times(room.times)} the traffic"
+        without_one = room.times_without_one
+    else:
+        text += f"at least {_times(room.at_least)} the traffic"
+        without_one = room.at_least_without_one
+        basis.append(
+            f"the traffic uses {room.carried_percent:.1f}% of {resource} on the mean, which is too "
+            "little to tell how much more than that"
+        )
+    only = "only " if without_one < 1 else ""
+    text += f", {only}{_times(without_one)} it if the broker with most room is lost"
+    if room.cordoned:
+        verb = "counts" if room.cordoned == 1 else "count"
+        basis.append(f"{count_of(room.cordoned, 'cordoned broker')} {verb} as full")
     if room.looks > 1 and room.since is not None:
         basis.append(f"the median of {room.looks} cycles since {time_of_day(room.since)}")
-    if errors:
+    if errors and room.measurable:
         basis.append(f"the model of usage is {100 * fmean(errors):.1f} points off on the mean")
     return f"{text} ({'; '.join(basis)})" if basis else text
 
@@ -281,14 +292,29 @@ def _times(factor: float) -> str:
     return f"{factor:.1f} times" if factor <= MANY_TIMES else f"more than {MANY_TIMES} times"
 
 
-def _moves(cluster: ClusterShown) -> str:
-    if cluster.paused is not None:
-        return paused_text(cluster.paused)
+def _switched(admin: AdminClient, cluster: ClusterShown) -> str:
+    """Since when and by whom balancing is on or off, if somebody switched it."""
+    changes = {key: it for key, it in last_changes(admin).items() if key in SWITCHES}
+    if changes:
+        key, last = max(changes.items(), key=lambda of: of[1].ts)
+        was = "not set" if last.before is None else last.before
+        return f" since {clock(last.ts)} by {last.who} ({key}, which was {was})"
+    return "" if cluster.balancing else f" (see {' and '.join(SWITCHES)} in `settings list --all`)"
+
+
+def _balancing(cluster: ClusterShown, switched: str) -> str:
+    """Whether bundles are moved by themselves."""
     if not cluster.balancing:
-        return "the balancer is switched off"
-    if cluster.moves.running or cluster.moves.waiting:
-        return f"{count_of(cluster.moves.running, 'move')} under way, {cluster.moves.waiting} wait"
-    return f"{cluster.shedder} moves nothing now"
+        paused = "" if cluster.paused is None else f"; {paused_text(cluster.paused)}"
+        return f"BALANCING IS OFF{switched}{paused}"
+    moves = cluster.moves
+    if cluster.paused is not None:
+        now = paused_text(cluster.paused)
+    elif moves.running or moves.waiting:
+        now = f"{count_of(moves.running, 'move')} under way, {moves.waiting} wait"
+    else:
+        now = f"{cluster.shedder} moves nothing at the moment"
+    return f"balancing is on{switched}: {now}"
 
 
 @click.command(cls=AdminCommand)
@@ -325,7 +351,8 @@ def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
     cluster, _ = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
     hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
-    yield [f"{time_of_day(cluster.at)}", *_store(cluster), *_status(cluster, (), None, late_ms)]
+    lines = _status(cluster, (), None, late_ms, _balancing(cluster, ""))
+    yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
     yield table(headers, [_row(broker) for broker in order[:TOP_BROKERS]])

@@ -17,7 +17,7 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 @click.argument("name", required=False)
 @click.option("--remove", is_flag=True, help="remove the name")
 def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
-    """Name a cluster by its --url (or several, with commas), or choose one that has a name; later commands go to it.
+    """Name a cluster by its --url, or several with commas, or choose one; later commands ask it.
 
     Without a name, lists the names.
     """

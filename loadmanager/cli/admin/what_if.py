@@ -76,10 +76,7 @@ def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
     room = None if cluster is None else cluster.headroom
     if times == 1.0 or room is None:
         return []
-    text = headroom_text(room, [])
-    if not room.measurable:
-        return [f"{text}: so is what {times:g} times it would use, in the figures above"]
-    return [f"`status` says by the last reports: {text}"]
+    return [f"`status` says by the last reports: {headroom_text(room, [])}"]
 
 
 def _losses(

@@ -34,6 +34,9 @@ class Headroom:
     """The same without the broker that has the most room; 0 where there is only one."""
     carried_usage: float
     """What the present traffic uses of a broker on the mean, as a fraction."""
+    least: float
+    least_without_one: float
+    """The same multiples if all that is used were the traffic's: they carry so much at least."""
 
 
 def headroom(
@@ -58,8 +61,17 @@ def headroom(
     if closed is not None:
         room[closed[counts]] = 0.0
     whole = float(room.sum())
-    usage = float((per_work[counts] * work[counts]).mean())
-    return Headroom(whole / carried, (whole - float(room.max())) / carried, usage)
+    by_work = per_work[counts] * work[counts]
+    used = float(np.maximum(beside[counts] + by_work, by_work).sum())
+    is_open = room > 0
+    least = limit * float(is_open.sum()) / used
+    return Headroom(
+        whole / carried,
+        (whole - float(room.max())) / carried,
+        float(by_work.mean()),
+        least,
+        max(least - limit / used, 0.0),
+    )
 
 
 def measurable_from(errors: Sequence[float]) -> float:

@@ -141,7 +141,12 @@ class HeadroomShown(Shape):
     carried_percent: float | None = None
     """What the present traffic uses of the resource on the mean; null: of an earlier version."""
     measurable_from_percent: float = 0.0
-    """If traffic uses less than this, the other figures are noise of the sensors."""
+    """If traffic uses less than this, `times` and `timesWithoutOne` are noise of the sensors."""
+    at_least: float = 0.0
+    at_least_without_one: float = 0.0
+    """The same multiples if all that is used were the traffic's: so much they carry at least."""
+    cordoned: int = 0
+    """Brokers that count as full, since they have a cordon."""
     looks: int = 1
     """The figures are the medians of so many cycles with these brokers, within five minutes."""
     since: int | None = None

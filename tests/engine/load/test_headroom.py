@@ -28,6 +28,11 @@ def test_so_much_and_no_more_has_room(brokers: list[tuple[float, float, float, b
     fits = [(LIMIT - b) / e for b, e, _, shut in brokers if not shut]
     assert found.times * work.sum() == pytest.approx(sum(fits))
     assert found.times_without_one * work.sum() == pytest.approx(sum(sorted(fits)[:-1]), abs=1e-6)
+    used = (beside + each * work).sum()
+    assert found.least * used == pytest.approx(LIMIT * len(fits))
+    assert found.least_without_one * used == pytest.approx(LIMIT * max(len(fits) - 1, 0), abs=1e-6)
+    if used <= LIMIT * len(fits) and len({*each}) == 1:
+        assert found.least <= found.times * (1 + 1e-9)
 
 
 def test_what_is_used_beside_traffic_is_not_spread() -> None:
