@@ -88,7 +88,7 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if method in _CLIENTS:
         return _CLIENTS[method].format(target)
     path = path or ""
-    if said := _wish(path, before, after) or _topic(path, before, after):
+    if said := wish_words(path, before, after) or _topic(path, before, after):
         return said
     done = _done(method, target)
     if (own := _of_its_own(done, _without_prefix(target), path, before, after)) is not None:
@@ -161,7 +161,7 @@ def _move(order: Mapping[str, str]) -> str:
     return f"ordered the move of {bundle}" + (f" to {destination}" if destination else "")
 
 
-def _wish(path: str, before: str | None, after: str | None) -> str:
+def wish_words(path: str, before: str | None, after: str | None) -> str:
     """What became of a pin, a cordon or the pause; empty: it is another document."""
     of = paths.decode(paths.last(path))
     if path == paths.PAUSE:

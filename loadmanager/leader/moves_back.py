@@ -151,6 +151,8 @@ class MovesBack:
             draft.owners[bundle] = (owner, owner)
         owner, at = draft.owners[bundle]
         if at != there:
+            if at == back:
+                raise CannotUndoError(f"it is back at {back} already")
             raise CannotUndoError(f"it is at {at} now, and not at {there} any more")
         self._check_destination(draft, bundle, at, back)
         draft.owners[bundle] = (owner, back)

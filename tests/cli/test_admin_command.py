@@ -307,8 +307,7 @@ async def test_what_settings_were(tmp_path: Path, capsys: pytest.CaptureFixture[
             )
             assert f" by 127.0.0.1 ({other}, which was not set)" in out
             assert (await shell.run("settings", "unset", other))[0] == 0
-            since = "balancing is on since "
-            out = await eventually(whether_it_balances, lambda it: since in it, within_s=20)
+            out = await eventually(whether_it_balances, lambda it: "is on since" in it, within_s=20)
             assert f" by 127.0.0.1 ({other}, which was false): " in out
 
             async def audited(shell: Shell = shell) -> str:

@@ -86,7 +86,7 @@ async def test_a_cycle_is_undone() -> None:
         assert all(led.fleet.owners(bundle) == ["b1:8080"] for bundle in (A, B, C))
         ended = list(led.moves.queue.ended)[: len(moved)]
         assert {(move.author, move.reason) for move in ended} == {(Author.OPERATOR, "Undo")}
-        assert "now, and not at" in await why_not(led, order(decided(led, "shed")))
+        assert "it is back at " in await why_not(led, order(decided(led, "shed")))
 
 
 async def test_moves_one_after_the_other() -> None:

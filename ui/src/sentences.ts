@@ -83,7 +83,7 @@ const SENTENCES: Record<string, (decision: Decision, name: Name) => Sentence> = 
   shed,
   newcomers: (decision) => ({
     mark: "quiet",
-    head: "Nearly empty brokers stay so",
+    head: "Nearly empty brokers get no bundle",
     details: (decision.skipped ?? []).map(skipText),
   }),
   skip: (decision) => ({

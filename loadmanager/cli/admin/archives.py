@@ -91,7 +91,7 @@ def _gaps(part: ArchivePart, since_ms: int, until_ms: int) -> Iterable[str]:
     until_ms = min(until_ms, now_ms())
     for run in part.recorded:
         if run.begin - at_ms > GAP_MS:
-            yield f"before {clock(run.begin)}" if at_ms == since_ms else _between(at_ms, run.begin)
+            yield _between(at_ms, run.begin) if at_ms else f"before {clock(run.begin)}"
         at_ms = max(at_ms, run.end)
     if until_ms - at_ms > GAP_MS:
         yield f"after {clock(at_ms)}" if part.recorded else _between(at_ms, until_ms)

@@ -322,12 +322,15 @@ def _traffic(read: _Read) -> Shown:
     before, after = (moment.sums(without, tenants=True) for moment in _moments(read))
     rows = []
     for name in sorted({*before, *after}):
-        was_and_is = [of.get(name, {}) for of in (before, after)]
+        was_and_is = [of.get(name) or None for of in (before, after)]
+        rates = [None if it is None else rate_of(it) for it in was_and_is]
         sizes = [
-            (it.get("msg_throughput_in", 0.0) + it.get("msg_throughput_out", 0.0)) / (1 << 20)
+            None
+            if it is None
+            else (it.get("msg_throughput_in", 0.0) + it.get("msg_throughput_out", 0.0)) / (1 << 20)
             for it in was_and_is
         ]
-        rows.append((name, _arrow(map(rate_of, was_and_is)), _arrow(sizes, digits=2)))
+        rows.append((name, _arrow(rates), _arrow(sizes, digits=2)))
     headers = ("tenant", "msg/s", "MiB/s")
     return table(headers, rows) if rows else "no traffic is recorded"
 

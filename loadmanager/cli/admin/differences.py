@@ -165,11 +165,13 @@ class Missing:
 def causes_of(
     changed: Iterable[tuple[str, str | None, str | None]], events: Iterable[ArchivedEvent]
 ) -> list[Changed]:
-    """Bundle, owner before and after, with the cause for which the owner before ended; `events`:
-    what was recorded between, of moves, owners and members, the oldest first.
+    """Bundle, owner before and after, with the cause: of a bundle that moved several times, that of
+    the last move, unless its owner before was lost. `events`: what was recorded between, of moves,
+    owners and members, the oldest first.
     """
     ended = dict[tuple[str, str], str]()
     moved = dict[tuple[str, str], str]()
+    came = dict[tuple[str, str], str]()
     left = dict[str, str]()
     for event in events:
         if event.kind == OwnershipStep.kind:
@@ -185,14 +187,16 @@ def causes_of(
             if move.state == MoveState.DONE.value and move.source:
                 author = MOVED_BY.get(move.author or "", MOVED_BY[Author.OPERATOR.value])
                 moved.setdefault((move.bundle or "", move.source), author)
+                came[move.bundle or "", move.destination or ""] = author
 
-    def cause(bundle: str, owner: str) -> str:
+    def cause(bundle: str, owner: str, after: str) -> str:
         key, own = (bundle, owner), ended.get((bundle, owner))
+        author = moved.get(key) and came.get((bundle, after), moved[key])
         if own == LifeCause.LOSS.value or own is None:
-            return moved.get(key) or left.get(owner) or ENDED_BY.get(own or "", UNKNOWN)
-        return moved.get(key) or ENDED_BY[own]
+            return author or left.get(owner) or ENDED_BY.get(own or "", UNKNOWN)
+        return author or ENDED_BY[own]
 
-    return [Changed(it[0], it[1], it[2], cause(it[0], it[1] or "")) for it in changed]
+    return [Changed(*it, cause(it[0], it[1] or "", it[2] or "")) for it in changed]
 
 
 def changed_owners(

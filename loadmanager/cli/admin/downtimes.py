@@ -215,7 +215,8 @@ def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
 def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
     """A line for each of the last ones, and how many were before."""
     before = len(lapses) - LAPSES_MAX
-    lines = [f"{before} more times before, brokers stood still or could not prove their sessions"]
+    times = "once more" if before == 1 else f"{before} more times"
+    lines = [f"{times} before, brokers stood still or could not prove their sessions"]
     return [*(lines if before > 0 else ()), *map(str, lapses[-LAPSES_MAX:])]
 
 

@@ -34,7 +34,13 @@ from loadmanager.engine.history.clients import (
     ClientStep,
 )
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
-from loadmanager.engine.history.waits import Interrupted, interruptions_of, key_of, worst_first
+from loadmanager.engine.history.waits import (
+    Interrupted,
+    Loss,
+    interruptions_of,
+    key_of,
+    worst_first,
+)
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import HOUR_MS
@@ -103,6 +109,8 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
         notes += [each for each in greatest_users(admin, topic, causes) if each not in notes]
     if any(each.held_since is not None for each in answer.clients):
         notes.append(WAITS_TOO)
+    if (exact := _exactly(text, answer)) is not None:
+        notes.append(f"who publishes and reads it: `loadmanager admin topics stats {exact}`")
     if answer.total > len(rows):
         notes.append(f"and {answer.total - len(rows)} more: a longer text, or --limit")
     if not answer.all_searched:
@@ -113,6 +121,12 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     of_topics = ("topic", "bundle", "broker", "producers", "consumers", "msg in/s", "msg out/s")
     parts = (*([table(of_topics, topics)] if topics else ()), shown, *notes)
     return Output(data, parts, status=0 if rows or topics else 1, missing=answer.no_answer)
+
+
+def _exactly(text: str, answer: ClientsFound) -> str | None:
+    """The open topic that has just this name; None: there is none."""
+    open_ones = (it.topic for it in answer.topics)
+    return next((it for it in open_ones if text in (it, it.partition("://")[2])), None)
 
 
 def _topics(
@@ -186,14 +200,24 @@ def _waiting(admin: AdminClient, text: str) -> list[str]:
     steps, _, _ = client_steps(admin, begin_ms, to_ms, text)
     if not steps:
         return []
-    waits = {
-        key_of(it.client): it
-        for it in interruptions_of(steps, losses_between(admin, begin_ms, to_ms))
-    }
-    open_ones = [it for it in waits.values() if it.back_at is None and it.since >= begin_ms]
+    losses = losses_between(admin, begin_ms, to_ms)
+    open_ones = _open_of(steps, losses, begin_ms)
+    if text not in (named := {it.client.name for it in open_ones}):  # an address: another, since?
+        for name in sorted(named)[:WAITING_SHOWN]:
+            steps += client_steps(admin, begin_ms, to_ms, name)[0]
+        open_ones = _open_of(steps, losses, begin_ms)
     lines = [_waits_text(it, text, to_ms) for it in worst_first(open_ones, to_ms)[:WAITING_SHOWN]]
     more = len(open_ones) - len(lines)
     return [*lines, f"and {more} more"] if more > 0 else lines
+
+
+def _open_of(
+    steps: Sequence[ClientStep], losses: Sequence[Loss], begin_ms: int
+) -> list[Interrupted]:
+    """The interruptions since then that have not ended; a step may be among `steps` twice."""
+    single = {(it.ts, it.event, it.broker, key_of(it)): it for it in steps}
+    waits = {key_of(it.client): it for it in interruptions_of(single.values(), losses)}
+    return [it for it in waits.values() if it.back_at is None and it.since >= begin_ms]
 
 
 def _waits_text(it: Interrupted, text: str, to_ms: int) -> str:
@@ -231,10 +255,17 @@ def _since_option(at_ms: int, to_ms: int) -> str:
 
 def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:
     since = now_ms() - HOUR_MS if since is None else since
-    past = events_of(admin, (REFUSED,), since_ms=since, limit=RECORDS_MAX)
+    past = events_of(admin, (REFUSED,), since_ms=since, limit=RECORDS_MAX, before_start=False)
     events = [event for event in past.events if _has(event.record_as(ClientStep), text)]
     if len(past.events) >= RECORDS_MAX:  # with the whole name, it may be among earlier ones
-        past = events_of(admin, (REFUSED,), text or None, since_ms=since, limit=RECORDS_MAX)
+        past = events_of(
+            admin,
+            (REFUSED,),
+            text or None,
+            since_ms=since,
+            limit=RECORDS_MAX,
+            before_start=False,
+        )
         events += [event for event in past.events if event not in events]
         events.sort(key=lambda event: -event.last)
     refusals = list(_together([event.record_as(ClientStep) for event in events]).values())

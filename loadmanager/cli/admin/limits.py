@@ -100,20 +100,29 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
     brokers = [broker] if broker else brokers_of(admin)
     limits_of, missing = ask_each(admin, brokers, _limits_of)
     data = [{"broker": broker, **limit} for broker, limits in limits_of.items() for limit in limits]
-    headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "error", "waiting")
+    headers = (
+        "broker",
+        "limit",
+        "msg/s",
+        "delivered",
+        "bytes/s",
+        "delivered",
+        "off by %",
+        "waiting",
+    )
     names = (
         "configuredMessagesPerS",
         "deliveredMessagesPerS",
         "configuredBytesPerS",
         "deliveredBytesPerS",
-        "error",
-        "queueLength",
     )
     rows = [
         [
             limit["broker"],
             limit["name"],
             *(None if limit[name] in (None, -1) else limit[name] for name in names),
+            None if limit["error"] is None else round(100 * limit["error"], 1) + 0.0,
+            limit["queueLength"],
         ]
         for limit in data
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from loadmanager.cli.admin.archives import (
@@ -17,13 +17,15 @@ from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.leaders import leader_then
-from loadmanager.cli.admin.past_decisions import as_of, decisions_of
+from loadmanager.cli.admin.past_decisions import decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.archived import limit_words
+from loadmanager.engine.history.records import Decision
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 
 CYCLE_KINDS = ("decision.unload", "decision.skip")
 CYCLE_EVENTS = 200
@@ -52,12 +54,14 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         *pause_then(admin, at_ms),
         *_limits(limits, gone),
     ]
-    decisions = decisions_of(as_of(cycle.events, at_ms))
+    decisions = decisions_of(it for it in cycle.events if it.last <= at_ms)
     decided = [each for each in decisions if each.kind == "shed"][:1]
+    again = [it for it in cycle.events if it.ts <= at_ms < it.last]
+    said = "last cycle before" if not again else "last that a cycle before found, and none since"
     lines += [
-        f"last cycle before: {' '.join(line.strip() for line in lines_of(each)[:2])}"
-        for each in decided
+        f"{said}: {' '.join(line.strip() for line in lines_of(each)[:2])}" for each in decided
     ]
+    lines += _again(again, gone)
     lines.append(summary_then(then))
     notes = [note for note in past.notes if note not in past.outages]
     shown: tuple[Shown, ...] = (lines, notes, *incomplete(cycle.notes))
@@ -80,6 +84,30 @@ def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:
     cordoned = [f"{each['broker']} was {each['cordon']}" for each in live if each["cordon"]]
     if cordoned:
         yield f"no new bundles: {'; '.join(cordoned[:NAMED_MAX])}"
+
+
+def _again(events: Sequence[ArchivedEvent], gone: Set[str]) -> Iterator[str]:
+    """What cycles found before a moment and again after it: such a reason is recorded once, with
+    its first time and its last one.
+    """
+    by_code = dict[str, list[str]]()
+    there = [it for it in events if it.record_as(Decision).what not in gone]
+    for event in sorted(there, key=lambda it: it.ts):
+        record = event.record_as(Decision)
+        by_code.setdefault(record.code or record.reason, []).append(
+            record.what or record.bundle or ""
+        )
+    if not by_code:
+        return
+    texts = [
+        f"{code} ({', '.join(what[:NAMED_MAX])}{', …' if len(what) > NAMED_MAX else ''})"
+        for code, what in list(by_code.items())[:NAMED_MAX]
+    ]
+    begin, end = min(it.ts for it in there), max(it.last for it in there)
+    yield (
+        f"what cycles found again and again, the first from {clock(begin)} and the last until "
+        f"{clock(end)}: {'; '.join(texts)}"
+    )
 
 
 def _limits(past: LoadsOfAll, gone: Set[str]) -> Iterator[str]:

@@ -333,7 +333,7 @@ def _given(*texts: str) -> list[str]:
 
 
 def _newcomers(decision: DecisionShown) -> tuple[str, list[str]]:
-    return "Nearly empty brokers stay so", _skips(decision)
+    return "Nearly empty brokers get no bundle", _skips(decision)
 
 
 def _nothing(decision: DecisionShown) -> tuple[str, list[str]]:

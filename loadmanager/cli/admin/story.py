@@ -420,4 +420,6 @@ def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -
     mean = sum(rates.values()) / len(rates)
     begin, end = clock(min(rates) * 60_000), clock(max(rates) * 60_000)
     most = f"at most {rates[peak]:,.1f} at {clock(peak * 60_000)}"
+    if begin == end:
+        return f"load at {begin}: {mean:,.1f} messages/s"
     return f"load from {begin} to {end}: {mean:,.1f} messages/s on average, {most}"

@@ -24,6 +24,7 @@ from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.policies.permissions import FIELD, Grants
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
+from loadmanager.leader.change_words import wish_words
 from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
 
@@ -94,7 +95,7 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
     raw = {**raw, "cancelOut": cancelled} if moves_only else raw
     status = 1 if plan.cannot or not plan.steps or notes else 0
     paused = _paused(admin, plan.steps)
-    again: list[Shown] = [] if paused or not moves_only else [AGAIN]
+    again: list[Shown] = [] if paused or not (moves_only and plan.steps) else [AGAIN]
     balanced: list[Shown] = [BALANCED] if since is not None and not moves_only else []
     steps = [*_steps(plan.steps), *_cannot(plan.cannot), *_cancelled(cancelled)]
     parts: list[Shown] = [steps, *notes, *balanced, *paused, *again]
@@ -234,11 +235,31 @@ def _steps(steps: Sequence[UndoStep]) -> Iterator[str]:
         if step.id != id_:
             id_ = step.id
             yield f"{step.id}  {step.what}"
-        if step.of.startswith("/"):
+        if said := wish_words(step.of, step.now, step.then):
+            yield f"    back: {said}"
+        elif step.of.startswith("/"):
             yield f"    {step.of}"
             yield from (f"        {line}" for line in fields_of(step))
         else:
             yield f"    {step.of} moves from {step.now} back to {step.then}"
+    yield from _in_all(steps)
+
+
+def _in_all(steps: Sequence[UndoStep]) -> Iterator[str]:
+    """What becomes of each wish and each bundle that several steps are about."""
+    of = dict[str, list[UndoStep]]()
+    for step in steps:
+        of.setdefault(step.of, []).append(step)
+    for name, its in of.items():
+        first, last = its[0].now, its[-1].then
+        if len(its) < 2:
+            continue
+        if first == last:
+            yield f"after these {len(its)} steps, {name} is as it is now"
+        elif said := wish_words(name, first, last):
+            yield f"these {len(its)} steps together: {said}"
+        elif not name.startswith("/"):
+            yield f"these {len(its)} steps together: {name} moves from {first} to {last}"
 
 
 def fields_of(step: UndoStep) -> Iterator[str]:

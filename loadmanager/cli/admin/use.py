@@ -17,7 +17,9 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 @click.argument("name", required=False)
 @click.option("--remove", is_flag=True, help="remove the name")
 def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
-    """Name a cluster by its --url, or several with commas, or choose one; later commands ask it.
+    """Name a cluster by its --url, or choose one that has a name; later commands go to it.
+
+    The URL may be several, with commas: the first that answers is asked.
 
     Without a name, lists the names.
     """

@@ -19,7 +19,7 @@ from loadmanager.cli.admin.status import headroom_text
 from loadmanager.cli.admin.times import Moment, clock, until_option
 from loadmanager.cli.changes import change_options
 from loadmanager.cli.terminal import named
-from loadmanager.kit.errors import BadInputError, LoadManagerError
+from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.loss import LossShown, LostBundle
 
@@ -50,6 +50,17 @@ def _reported(cluster: ClusterShown | None) -> float | None:
     brokers = [] if cluster is None else cluster.brokers
     used = [each.usage for each in brokers if each.state not in AWAY and each.usage is not None]
     return 100 * fmean(used) if used else None
+
+
+def _check_there(cluster: ClusterShown | None, wanted: WhatIf) -> None:
+    """Raise `OperationalError` for a broker to be without that is gone already."""
+    for it in () if cluster is None else cluster.absent:
+        if it.gone and it.broker in wanted.without:
+            raise OperationalError(
+                f"{it.broker} is not there: {it.how} since {clock(it.left_at)}, so that the "
+                "cluster is without it now; `loadmanager admin status` says what became of its "
+                "bundles"
+            )
 
 
 def _gone(cluster: ClusterShown | None, day: DayOfLoad) -> list[str]:
@@ -199,6 +210,7 @@ def what_if(
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     cluster = _cluster_now(admin) if until is None else None
     reported = _reported(cluster)
+    _check_there(cluster, wanted)
     try:
         lately = recorded_lately(admin, begin_ms, end_ms)
         day = lately.day.recording.day

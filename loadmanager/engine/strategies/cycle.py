@@ -83,12 +83,16 @@ def shed(
     }
     memories = msgspec.structs.replace(memories.remember(shedder, answer.memory), planned=planned)
     refused_names = {skip.what for skip in refused}
-    staying = [skip for skip in _passed_over(snapshot, answer) if skip.what not in refused_names]
+    staying = [
+        skip for skip in _passed_over(snapshot, settings, answer) if skip.what not in refused_names
+    ]
     skipped = (*answer.skipped, *unusable, *refused, *staying[:KEPT_MAX])
     return Plan(shedder.name, unloads, skipped=skipped), memories
 
 
-def _passed_over(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
+def _passed_over(
+    snapshot: ClusterSnapshot, settings: StrategySettings, answer: Shed
+) -> Iterator[Skip]:
     """The bundles that shedders pass over at brokers that shed bundles or have none to shed: those
     that are pinned, and those that were moved recently.
     """
@@ -105,7 +109,9 @@ def _passed_over(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
         pinned = [bundle for bundle in bundles if keep(bundle, broker)]
         for bundle in sorted({*pinned, *(recently_ms.keys() & bundles)} - moving):
             pin = keep(bundle, broker)
-            why = guards.pinned(pin) if pin else guards.moved_recently(recently_ms[bundle])
+            why = (
+                guards.pinned(pin) if pin else guards.moved_recently(recently_ms[bundle], settings)
+            )
             yield Skip(bundle, why.code, why.text)
 
 

@@ -25,6 +25,7 @@ from loadmanager.engine.strategies.worth import not_worth_it
 from loadmanager.kit.names import is_monitoring_namespace, no_monitoring_bundle
 from loadmanager.kit.reason import Reason, joined
 from loadmanager.kit.text import moment
+from loadmanager.kit.units import MINUTE_MS
 
 
 def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnapshot:
@@ -189,7 +190,7 @@ class Guards:
         if is_monitoring_namespace(namespace):
             return Reason("MonitoringNamespace", "its broker's heartbeat or SLA monitor")
         if moved_ms is not None and moved_ms > self._stays_since_ms(unload.source):
-            return moved_recently(moved_ms)
+            return moved_recently(moved_ms, self._settings)
         if bundle in self._under_way:
             return Reason("UnderWay", "its last placement is not in a report yet")
         return None
@@ -318,9 +319,10 @@ def pinned(pin: Pin) -> Reason:
     return Reason("Pinned", f"to {pin.broker} until {moment(pin.until_ms)}{note}")
 
 
-def moved_recently(at_ms: int) -> Reason:
+def moved_recently(at_ms: int, settings: StrategySettings) -> Reason:
     """The reason why a bundle stays that was moved at this time (ms since the epoch)."""
-    return Reason("GracePeriod", f"moved at {moment(at_ms)}")
+    until = moment(at_ms + round(settings.grace_period_minutes * MINUTE_MS))
+    return Reason("GracePeriod", f"moved at {moment(at_ms)}; it stays until {until} at most")
 
 
 def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:

@@ -28,12 +28,12 @@ def left_out(snapshot: ClusterSnapshot, plan: Plan) -> tuple[Skip, ...]:
         return ()
     coming = {unload.destination for unload in plan.unloads}
     coming.update(broker for broker in snapshot.under_way if snapshot.under_way[broker])
-    why, head = _why(plan), f"its share is {share:.0f}"
+    why, head = _why(plan), f"an even share would be {share:.0f}, and it gets none"
     return tuple(
         Skip(
             broker,
             "Newcomer",
-            f"it has {bundles_text(count)}, {head}; {_barred(snapshot, broker) or why}",
+            f"it has {bundles_text(count)}; {head}: {_barred(snapshot, broker) or why}",
         )
         for broker, count in sorted(counts.items())
         if count < SHARE_MIN * share and broker not in coming

@@ -31,7 +31,7 @@ class DecisionShown(Shape):
     """A decision. Which fields it has depends on its kind.
 
     `shed`: a cycle with its plan; `place`: a bundle got a broker; `split`, `merge`; `move`: a move
-    has ended; `newcomers`: why nearly empty brokers stay so; `skip`: something was not done;
+    has ended; `newcomers`: why nearly empty brokers get no bundle; `skip`: something was not done;
     `failure`: a step of the leader failed. Of each list at most 200 entries are shown; `…Count`
     says how many there are.
     """

@@ -27,7 +27,7 @@ QUIET = Plan(
 
 def test_the_reason_is_the_strategys() -> None:
     """That of the cluster, else the first."""
-    head = "it has 0 bundles, its share is 3; X moves "
+    head = "it has 0 bundles; an even share would be 3, and it gets none: X moves "
     assert left_out(SNAPSHOT, QUIET) == (
         Skip("b3", "Newcomer", head + "nothing: HitCount: 1 of 3"),
     )
@@ -40,7 +40,7 @@ def test_the_reason_is_the_strategys() -> None:
         Skip("b3", "Newcomer", head + "1 bundle, none of them there"),
     )
     (cordoned,) = left_out(replace(SNAPSHOT, wishes=Wishes({}, {"b3": Cordon(1)})), QUIET)
-    assert cordoned.reason.endswith("its share is 3; Cordoned: it gets no new bundle")
+    assert cordoned.reason.endswith("it gets none: Cordoned: it gets no new bundle")
     (stale,) = left_out(replace(SNAPSHOT, unusable={"b3": Reason("StaleReport", "old")}), QUIET)
     assert stale.reason.endswith("StaleReport: old")
 
