@@ -15,6 +15,7 @@ import msgspec
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.lost import LostBroker
 from loadmanager.engine.findings.unserved import UnservedBundles
+from loadmanager.engine.history.members import UNTIL
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.conf import Live, conf
@@ -230,6 +231,8 @@ class TermMembers:
     async def _left(self, departure: Departure) -> None:
         broker, report = departure.broker, departure.report
         earlier = self._book.get(broker)
+        if earlier is not None:
+            self._tell_those_so_far(earlier, departure.at_ms - 1)
         owned = set() if report is None else set(report.bundles)
         owned -= self._moved_away(broker, report)
         owned |= {name for name, it in self.owners.by_bundle.items() if it.broker == broker}
@@ -362,7 +365,13 @@ class TermMembers:
             absence.placed = absence.bundles  # those that are named stand for all
             self._record(absence, "placed", took_ms=absence.placed_at - absence.left_at)
 
-    def _tell_clients(self, absence: AbsentBroker) -> None:
+    def _tell_those_so_far(self, entry: _Entry, at_ms: int) -> None:
+        """Nobody counts the clients of this absence any longer: the broker is lost again, say."""
+        if entry.awaited:
+            entry.awaited.clear()
+            self._tell_clients(entry.absence, how=UNTIL, ts=at_ms)
+
+    def _tell_clients(self, absence: AbsentBroker, **more: object) -> None:
         """All were asked for."""
         self._record(
             absence,
@@ -372,6 +381,7 @@ class TermMembers:
             clients_waited_ms=absence.clients_waited_ms,
             clients_waited_mean_ms=absence.clients_waited_mean_ms,
             unheard_ms=absence.unheard_ms,
+            **more,
         )
 
     def _forget_old(self) -> None:
@@ -445,7 +455,7 @@ class TermMembers:
         """Forget a broker that left. Raises `NotFoundError` if it is not remembered."""
         if broker not in self._book:
             raise NotFoundError(f"{broker} is not among the brokers that left")
-        del self._book[broker]
+        self._tell_those_so_far(self._book.pop(broker), self.moves.term.clock.now_ms())
         self.brokers.departed.pop(broker, None)
         await self._save()
 

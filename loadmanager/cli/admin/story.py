@@ -38,7 +38,7 @@ from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.findings import FindingStep
-from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
+from loadmanager.engine.history.members import UNTIL, MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.ownership.states import OPERATORS_ORDER
@@ -359,7 +359,9 @@ def _member(event: ArchivedEvent) -> str:
         how = "the same process" if change.same_process else "restarted"
         return f"{change.of} is back{took}, {how}"
     if change.event == "clients":
-        return f"clients of what {change.of} had owned: {clients_waited(change, over=True)}"
+        waited = clients_waited(change, over=change.how != UNTIL)
+        until = f" {UNTIL}, when they were no longer waited for" if change.how == UNTIL else ""
+        return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "starts":
         return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
     if change.event == "leads":

@@ -6,6 +6,9 @@ from typing import ClassVar
 
 from loadmanager.engine.history.records import Record
 
+UNTIL = "so far"
+"""`how` of clients for whom nobody waits any longer."""
+
 
 class MemberChange(Record, kw_only=True):
     """A broker started, left, came back or leads, what it had owned is served again, or it stood
@@ -18,13 +21,15 @@ class MemberChange(Record, kw_only=True):
     event: str
     """`left`, `sign` (a lost broker was asked, right after), `later` (of a lost broker that had
     not answered is known how it went on), `back`, `placed` (all its bundles are served again),
-    `clients` (the clients of its bundles are back, or were waited for ten minutes), `starts` (by
-    itself), `leads` (its term begins), `proven` (by itself: its session is proven again) or `stood`
-    (by itself: its process had stood still for two seconds or longer: frozen, or without a CPU).
+    `clients` (the clients of its bundles are back, or were waited for ten minutes, or until it left
+    again), `starts` (by itself), `leads` (its term begins), `proven` (by itself: its session is
+    proven again) or `stood` (by itself: its process had stood still for two seconds or longer:
+    frozen, or without a CPU).
     """
     how: str = ""
     """Of `left`: `stopped`, `drained` or `lost`. Of `sign`: what it did when it was asked.
-    Of `later`: what it did when asked again.
+    Of `later`: what it did when asked again. Of `clients`: empty, or `so far`, if they were not
+    waited for any longer.
     """
     left_at: int | None = None
     """Of `left`: when its session was over, ms since the epoch, by the leader's clock; this was

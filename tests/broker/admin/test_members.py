@@ -281,6 +281,35 @@ async def test_a_broker_that_comes_back() -> None:
         assert entry["restarts"] == 0
 
 
+async def test_clients_of_a_broker_that_is_lost_again_meanwhile() -> None:
+    """What was counted of the first loss is recorded, as of before the second one, whose clients
+    are still to be counted.
+    """
+    async with serving(brokers=2) as served:
+        lost, name = served.brokers[1], served.broker_id(1)
+        reports = served.brokers[0].use.brokers.reports
+        await lost.serve(TOPIC)
+        async with a_client(await lost.listen()) as client:
+            await client.produce(TOPIC)
+            await until(lambda: reports[name].num_producers == 1)
+            lost.store.suspend()
+            lost.store.expire()
+            first = await absent(served, name, how="lost", clients=1, clientsBack=0)
+        lost.store.resume()
+        first = await absent(served, name, leftAt=first["leftAt"], sameProcess=True)
+        lost.store.suspend()
+        lost.store.expire()
+        second = await absent(served, name, how="lost", backAt=None)
+        records = served.brokers[0].history.records
+        changes = [it for it in records if isinstance(it, MemberChange) and it.of == name]
+        (told,) = [it for it in changes if it.event == "clients"]
+        assert (told.how, told.clients, told.clients_back) == ("so far", 1, 0)
+        assert first["leftAt"] < told.ts < second["leftAt"]
+        assert [it.event for it in changes if it.event in ("left", "clients")] == [
+            "left", "clients", "left"
+        ]  # fmt: skip
+
+
 async def test_a_leader_that_was_lost_before_its_term_knows_no_other_loss_of_itself() -> None:
     """What it saw of its own end is not what happened; and when it is lost again, that is told."""
     async with serving(brokers=2) as served:
