@@ -12,7 +12,8 @@ from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
 from system.raw import a_send
 
-from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
+from loadmanager.cli.admin.times import clock, time_of_day
+from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.names import TopicName
@@ -83,7 +84,7 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
             "NONE of 1 client back; 1 more connected and got nothing, as the leader counted" in out
         )
         _, out, _ = await shell.run("moves", "list", "--since", "5m")
-        assert "back: served again (attached, with a first receipt or delivery" in out
+        assert "back: with its first receipt or delivery, while the leader counted" in out
         assert [it["name"] for it in await shell.json("interrupted", two)] == ["sad", "mover"]
         assert [it["name"] for it in await shell.json("interrupted", "SAD")] == ["sad"]
         assert await shell.json("interrupted", "--until", "40s ago", "orders") == [moved]
@@ -139,3 +140,61 @@ async def test_a_client_that_a_limit_may_keep_from_attaching(
         (line,) = [line for line in out.splitlines() if held in line]
         assert "127.0.0.1:4711" in line
         assert "which limit holds connections: `loadmanager admin limits why TOPIC`" in out
+
+
+async def test_what_made_brokers_interrupt_their_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An outage of the metadata store, and a process that stood still, with their times: whether a
+    broker was lost by it, hung up, closed its topics or only paused. A loss without a cause that is
+    recorded stays one.
+    """
+    now = SystemClock().now_ms()
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+
+        def change(ago_ms: int, of: str, event: str, **more: Any) -> MemberChange:
+            return MemberChange(ts=now - ago_ms, broker=of, of=of, event=event, **more)
+
+        await written(
+            served, 0,
+            _step(now - 900_000, one, "attached", "hung-up"),
+            _step(now - 900_000, one, "attached", "paused"),
+            _step(now - 201_000, one, "left", "hung-up", reason=HUNG_UP),
+            _step(now - 200_000, one, "attached", "hung-up"),
+            change(200_500, one, "proven", took_ms=57_000, unheard_ms=5_000),
+            change(90_000, one, "stood", took_ms=8_000, clients=2),
+            change(199_000, two, "left", how="lost", left_at=now - 201_000),
+            change(50_000, two, "left", how="lost", left_at=now - 58_000),
+            change(10_000, "b9:1", "left", how="lost"),
+            _step(now - 900_000, "b9:1", "attached", "killed"),
+        )  # fmt: skip
+        await written(
+            served, 1,
+            _step(now - 900_000, two, "attached", "lost"),
+            _step(now - 199_900, two, "left", "lost", reason=CLOSED_HERE),
+            _step(now - 198_000, two, "attached", "lost"),
+            change(200_000, two, "proven", took_ms=56_000, unheard_ms=6_000),
+            change(5_000, two, "stood", took_ms=60_000, clients=1),
+            change(4_900, two, "proven", took_ms=56_000, unheard_ms=4_000),
+        )  # fmt: skip
+        told = {(it["name"], it["since"]): it for it in await shell.json("interrupted")}
+        because = {(name, now - since): it["because"] for (name, since), it in told.items()}
+        outage = (
+            f"the metadata store did not answer 2 brokers from {clock(now - 262_000)} to "
+            f"{time_of_day(now - 200_000)}"
+        )
+        paused = f"it stood still from {clock(now - 98_000)} to {time_of_day(now - 90_000)}"
+        frozen = f"it was lost: it stood still from {clock(now - 65_000)} to "
+        assert because == {
+            ("hung-up", 201_000): f"the broker ended the connection: {outage}",
+            ("lost", 201_000): f"it was lost: {outage}",
+            ("hung-up", 98_000): paused,
+            ("paused", 98_000): paused,
+            ("lost", 58_000): frozen + time_of_day(now - 4_900),
+            ("killed", 10_000): "it was lost",
+        }
+        assert told["paused", now - 98_000]["waitedMs"] == 8_000
+        _, out, _ = await shell.run("interrupted")
+        line = next(line for line in out.splitlines() if line.startswith("1.0 s "))
+        assert f"the broker ended the connection: {outage}" in line

@@ -1,19 +1,21 @@
-"""The steps of clients and the losses of brokers that archives have, from which it follows whom a
-loss or a move interrupted.
+"""The steps of clients and the losses and standstills of brokers that archives have, from which it
+follows whom they interrupted, and a move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from loadmanager.cli.admin.archives import events_of, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.downtimes import Lapse, lapses_of, unproven_of
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
-from loadmanager.engine.history.waits import Loss
+from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
 from loadmanager.kit.history.archive_answers import ArchivedEvents
 from loadmanager.kit.units import HOUR_MS
 
@@ -21,6 +23,38 @@ STEPS_MAX = 2_000
 """Records of clients that are asked of one broker."""
 CHANGES_MAX = 1_000
 AGO_MS = 24 * HOUR_MS
+AFTER_MS = 10 * 60_000
+"""So long after the time that is asked for, clients may have come back, and what interrupted them
+may have ended.
+"""
+SEEN_MS = 10_000
+"""A leader sees that a session has ended at most this long after its broker goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Whom brokers interrupted in a time, the oldest first."""
+
+    waits: list[Interrupted]
+    lapses: list[Lapse]
+    """When brokers stood still or could not prove their sessions."""
+    notes: list[str]
+    """What of clients was not looked at, in sentences."""
+    missing: dict[str, str]
+
+    @property
+    def whole(self) -> bool:
+        """Whether no record of a client is known to be missing."""
+        return not self.notes and not self.missing
+
+
+def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits:
+    """The interruptions that began in a time: `interrupted` and the line of the day show these."""
+    steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
+    changes = changes_between(admin, begin_ms, end_ms + AFTER_MS)
+    waits = interruptions_of(steps, losses_of(changes), standstills_of(changes))
+    within = [it for it in waits if begin_ms <= it.since <= end_ms]
+    return Waits(within, lapses_of(unproven_of(changes)), notes, missing)
 
 
 def client_steps(
@@ -50,9 +84,14 @@ def client_steps(
 
 def losses_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Loss]:
     """The losses of brokers that were recorded within a time."""
+    return losses_of(changes_between(admin, begin_ms, until_ms))
+
+
+def changes_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[MemberChange]:
+    """What was recorded of brokers within a time, the newest first."""
     kinds = (MemberChange.kind,)
     events = events_of(admin, kinds, since_ms=begin_ms, until_ms=until_ms, limit=CHANGES_MAX).events
-    return losses_of(it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind)
+    return [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
 
 
 def losses_of(changes: Iterable[MemberChange]) -> list[Loss]:
@@ -61,4 +100,21 @@ def losses_of(changes: Iterable[MemberChange]) -> list[Loss]:
         Loss(it.of, left_at_of(it), unheard_of(it) or 0)
         for it in changes
         if it.event == "left" and it.how == "lost"
+    ]
+
+
+def standstills_of(changes: Sequence[MemberChange]) -> list[Standstill]:
+    """Those among changes of brokers in which they did not lose their sessions: whose clients are
+    not those of a lost broker.
+    """
+    left = [(it.of, it.ts) for it in changes if it.event == "left" and it.how == "lost"]
+    stood = [
+        Standstill(it.of, it.ts - it.took_ms, it.ts)
+        for it in changes
+        if it.event == "stood" and it.took_ms is not None
+    ]
+    return [
+        it
+        for it in stood
+        if not any(of == it.broker and it.begin <= ts <= it.end + SEEN_MS for of, ts in left)
     ]

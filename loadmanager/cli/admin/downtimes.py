@@ -35,6 +35,11 @@ ENDED_MS, PROVEN_MS = 8_000, 12_000
 they connect again within seconds.
 """
 
+CONSEQUENCE_MS = 5_000
+"""What a broker could not do in such a time it does at most this long afterwards: it closes the
+topics of bundles that it has lost, say.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
@@ -151,6 +156,25 @@ class Lapse:
         )
 
     @property
+    def is_of_store(self) -> bool:
+        """Whether the metadata store did not answer; false if brokers stood still."""
+        return self.since < self.begin
+
+    def of(self, broker: str) -> str:
+        """What it was to one of its brokers, as the cause of something."""
+        since = self.since
+        between = f"from {clock(since)} to {time_of_day(self.end)}"
+        if self.is_of_store and len(self.brokers) > 1:
+            return f"the metadata store did not answer {len(self.brokers)} brokers {between}"
+        if self.is_of_store:
+            return f"it had no answer of the metadata store {between}"
+        stood_ms = self.stood_ms.get(broker, 0)
+        if stood_ms and self.end - self.begin - stood_ms <= SAME_MS:
+            return f"it stood still {between}"
+        stood = f", and stood still for {span(stood_ms)} of it" if stood_ms else ""
+        return f"it could not prove its session {between}{stood}"
+
+    @property
     def then(self) -> str:
         """The same of a moment within it."""
         if self.since == self.begin or len(self.brokers) == 1:
@@ -210,6 +234,20 @@ def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
         if it.stood_ms:
             lapse.stood_ms[it.broker] = it.stood_ms
     return lapses
+
+
+def lapse_of(lapses: Iterable[Lapse], broker: str, at_ms: int) -> Lapse | None:
+    """The one of which it is a consequence that a broker was lost, or ended connections or closed
+    topics, at a time; None: of none.
+    """
+    return next(
+        (
+            it
+            for it in lapses
+            if broker in it.brokers and it.since <= at_ms <= it.end + CONSEQUENCE_MS
+        ),
+        None,
+    )
 
 
 def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:

@@ -11,21 +11,19 @@ import click
 from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import client_steps, losses_between
+from loadmanager.cli.admin.client_steps import AFTER_MS, interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.downtimes import Lapse, lapse_of
 from loadmanager.cli.admin.held_clients import holders_of
-from loadmanager.cli.admin.interruptions import SERVED_AGAIN
 from loadmanager.cli.admin.moves import owner_of
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.records import Decision, recorded_move
-from loadmanager.engine.history.waits import Interrupted, Key, interruptions_of, key_of, worst_first
+from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_first
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
-AFTER_MS = 10 * 60_000
-"""So long after the time that is asked for, clients may have come back."""
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""
 OWNERS_MAX = 20
@@ -54,8 +52,8 @@ def interrupted(
     at: int | None,
     limit: int,
 ) -> Output:
-    """Name the clients that a move, or the loss or stop of a broker, interrupted: how long each
-    waited until it was attached again, and who is not back; the worst first.
+    """Name the clients that a move, or the loss, stop or standstill of a broker, interrupted: how
+    long each waited until it was attached again, and who is not back; the worst first.
 
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
@@ -64,8 +62,7 @@ def interrupted(
     Those of the last hour, or since --since; with --at, those of the hour before. MOVE is an id of
     `moves list`, BROKER one that lost or gave up its clients; another NAME is a part of a topic, a
     bundle, an address or a client's name. Times are those of the brokers' clocks. The archives
-    answer: also for a broker that is gone, if its files are beside those of another one. Clients of
-    a broker that stood still and was not lost are not named.
+    answer: also for a broker that is gone, if its files are beside those of another one.
     """
     end_ms = now_ms() if (last := until_of(at, until)) is None else last
     begin_ms = end_ms - HOUR_MS if since is None else since
@@ -73,17 +70,13 @@ def interrupted(
     if move is not None and move.ended_at is not None:
         end_ms = move.ended_at + BEFORE_MS
         begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
-    steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
-    losses = losses_between(admin, begin_ms, end_ms)
-    waits = [
-        it
-        for it in interruptions_of(steps, losses)
-        if begin_ms <= it.since <= end_ms and (_is_of(it, move) if move else _has(it, name))
-    ]
+    found = interrupted_between(admin, begin_ms, end_ms)
+    waits = [it for it in found.waits if (_is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     shown = worst_first(waits, as_of_ms)[:limit]
     held_at = _held_at(admin, shown) if now_ms() <= end_ms + AFTER_MS else {}
-    data = [_data(it, as_of_ms, held_at) for it in shown]
+    because = {id(it): _because(it, found.lapses) for it in shown}
+    data = [_data(it, because[id(it)], as_of_ms, held_at) for it in shown]
     parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
     if waits:
         parts.append(MEANT)
@@ -91,7 +84,7 @@ def interrupted(
         parts.append(text)
     if shown:
         headers = ("waited", "client", "as", "topic", "since", "from", "because", "now at")
-        parts.append(table(headers, [_row(it, as_of_ms, held_at) for it in shown]))
+        parts.append(table(headers, [_row(it, because[id(it)], as_of_ms, held_at) for it in shown]))
     if held_at:
         parts.append("which limit holds connections: `loadmanager admin limits why TOPIC`")
     if len(waits) > limit:
@@ -101,7 +94,7 @@ def interrupted(
         parts.append(
             f"those of a lost broker may have waited up to {span(most)} more, before it was lost"
         )
-    return Output(data, (*parts, *incomplete(notes)), missing=missing)
+    return Output(data, (*parts, *incomplete(found.notes)), missing=found.missing)
 
 
 def _move(admin: AdminClient, name: str) -> Decision:
@@ -142,11 +135,12 @@ def _served_again(move: Decision) -> str:
     outcome = recorded_move(move).outcome
     if outcome is None or not outcome.clients_closed:
         return ""
-    return f"{clients(outcome)}, as the leader counted until each was served again: {SERVED_AGAIN}"
+    return f"{clients(outcome)}, as the leader counted, until the first receipt or delivery of each"
 
 
 def _is_of(it: Interrupted, move: Decision) -> bool:
-    return it.client.broker == move.source and it.client.bundle == move.bundle
+    of_move = it.client.broker == move.source and it.client.bundle == move.bundle
+    return of_move and not it.stood
 
 
 def _has(it: Interrupted, name: str) -> bool:
@@ -172,7 +166,9 @@ def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms:
     return text
 
 
-def _row(it: Interrupted, as_of_ms: int, held_at: Mapping[Key, str]) -> tuple[Cell, ...]:
+def _row(
+    it: Interrupted, because: str, as_of_ms: int, held_at: Mapping[Key, str]
+) -> tuple[Cell, ...]:
     step = it.client
     within = f" of {step.subscription}" if step.subscription else ""
     waited = span(it.waited_ms(as_of_ms))
@@ -184,7 +180,7 @@ def _row(it: Interrupted, as_of_ms: int, held_at: Mapping[Key, str]) -> tuple[Ce
         step.topic,
         clock(it.since),
         step.broker,
-        _because(it) + (f"; {holder} holds connections of its address for a limit" * bool(holder)),
+        because + (f"; {holder} holds connections of its address for a limit" * bool(holder)),
         it.back or None,
     )
 
@@ -193,14 +189,21 @@ def _holder(it: Interrupted, held_at: Mapping[Key, str]) -> str | None:
     return held_at.get(key_of(it.client)) if it.back_at is None else None
 
 
-def _because(it: Interrupted) -> str:
-    if it.lost:
-        return "it was lost"
-    to = it.client.destination
-    return f"moved to {to}" if to else it.client.reason
+def _because(it: Interrupted, lapses: Sequence[Lapse]) -> str:
+    """What its broker did, and why, where that is recorded."""
+    step = it.client
+    if step.destination:
+        return f"moved to {step.destination}"
+    lapse = lapse_of(lapses, step.broker, it.since)
+    if it.stood:
+        return "it stood still" if lapse is None else lapse.of(step.broker)
+    did = "it was lost" if it.lost else step.reason
+    return did if lapse is None else f"{did}: {lapse.of(step.broker)}"
 
 
-def _data(it: Interrupted, as_of_ms: int, held_at: Mapping[Key, str]) -> dict[str, Any]:
+def _data(
+    it: Interrupted, because: str, as_of_ms: int, held_at: Mapping[Key, str]
+) -> dict[str, Any]:
     step = it.client
     return {
         "client": step.client,
@@ -211,7 +214,7 @@ def _data(it: Interrupted, as_of_ms: int, held_at: Mapping[Key, str]) -> dict[st
         "bundle": step.bundle,
         "roles": step.roles,
         "broker": step.broker,
-        "because": _because(it),
+        "because": because,
         "since": it.since,
         "unheardMs": it.unheard_ms,
         "waitedMs": it.waited_ms(as_of_ms),

@@ -16,7 +16,7 @@ from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
-from loadmanager.cli.admin.interruptions import SERVED_AGAIN, todays_interruptions
+from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_wishes import documents_then, pause_then
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text, so_far_text
 from loadmanager.cli.admin.times import (
@@ -69,8 +69,8 @@ PAUSED = (
 )
 NO_MOVE = "no move in this term yet; --since shows those of earlier terms"
 BACK = (
-    f"back: served again ({SERVED_AGAIN}) while the leader counted; `loadmanager admin interrupted "
-    "MOVE` tells when each client was attached again, which is earlier"
+    "back: with its first receipt or delivery, while the leader counted; `loadmanager admin "
+    "interrupted MOVE` names each client"
 )
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")

@@ -1,5 +1,5 @@
 """Which clients were interrupted, by name, and how long each waited, from the records of clients
-and of brokers that were lost.
+and of brokers that were lost or stood still.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ class Loss:
     """Its last sign was at most so long before."""
 
 
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """A time in which the process of a broker stood still, and did not lose its session."""
+
+    broker: str
+    begin: int
+    end: int
+
+
 @dataclass(slots=True)
 class Interrupted:
     """A producer or consumer that a broker no longer served, without having closed it."""
@@ -36,13 +45,15 @@ class Interrupted:
     """As it was attached or left last."""
     since: int
     lost: bool
-    """Whether its broker was lost; else it gave the topic up."""
+    """Whether its broker was lost; else it gave the topic up, or stood still."""
     unheard_ms: int = 0
     """It may have waited for so much longer."""
     back_at: int | None = None
     """None: it was not seen to be back."""
     back: str = ""
     """The broker that serves it since."""
+    stood: bool = False
+    """Whether its broker stood still, and served it on afterwards."""
 
     def waited_ms(self, now_ms: int) -> int:
         """How long it waited, or waits."""
@@ -102,23 +113,35 @@ class _Timeline:
                 self._interrupted(key, Interrupted(last, step.ts, True, loss.unheard_ms))
                 self._back(key, step)
 
+    def stood(self, still: Standstill) -> None:
+        for step in self.present.values():
+            if step.broker == still.broker:
+                at, by = still.end, still.broker
+                waited = Interrupted(step, still.begin, lost=False, back_at=at, back=by, stood=True)
+                self.all.append(waited)
+
     def _interrupted(self, key: Key, interrupted: Interrupted) -> None:
         self.open[key] = interrupted
         self.all.append(interrupted)
 
 
-def interruptions_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[Interrupted]:
+def interruptions_of(
+    steps: Iterable[ClientStep], losses: Sequence[Loss], stood: Iterable[Standstill] = ()
+) -> list[Interrupted]:
     """The interruptions that the records tell, the oldest first. A client that its broker closed,
     and that closed itself meanwhile, is not told to be back.
     """
     timeline = _Timeline()
-    dated: list[tuple[int, int, ClientStep | Loss]] = [
+    dated: list[tuple[int, int, ClientStep | Loss | Standstill]] = [
         (step.ts, 2 if step.event == "attached" else 0, step) for step in steps
     ]
     dated += [(loss.ts, 1, loss) for loss in losses]
+    dated += [(still.begin, 3, still) for still in stood]
     for _, _, it in sorted(dated, key=lambda each: each[:2]):
         if isinstance(it, Loss):
             timeline.lost(it)
+        elif isinstance(it, Standstill):
+            timeline.stood(it)
         elif it.event == "attached":
             timeline.attached(it)
         else:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
-from loadmanager.engine.history.waits import Interrupted, Loss, interruptions_of, worst_first
+from loadmanager.engine.history.waits import (
+    Interrupted,
+    Loss,
+    Standstill,
+    interruptions_of,
+    worst_first,
+)
 
 TOPIC = "persistent://acme/orders/t"
 
@@ -76,3 +82,17 @@ def test_a_frozen_broker_closes_what_it_had_when_it_goes_on() -> None:
     ]
     waits = interruptions_of(steps, [Loss("b1", 1_000)])
     assert sorted(_told(waits)) == [("p", 1_000, 500, "b2"), ("q", 1_000, 30_000, "b2")]
+
+
+def test_a_broker_that_stood_still_interrupted_those_that_it_had_then() -> None:
+    """For as long as it did; whoever came or left meanwhile is interrupted by nothing else."""
+    steps = [
+        _step(1, "attached", "b1", "p"),
+        _step(2, "attached", "b2", "elsewhere"),
+        _step(3, "attached", "b1", "closes"),
+        _step(7_000, "left", "b1", "closes", reason="its client closed it"),
+        _step(7_001, "attached", "b1", "new"),
+    ]
+    waits = interruptions_of(steps, [], [Standstill("b1", 2_000, 7_000)])
+    assert _told(waits) == [("p", 2_000, 5_000, "b1"), ("closes", 2_000, 5_000, "b1")]
+    assert [(it.lost, it.stood) for it in waits] == [(False, True)] * 2
