@@ -533,7 +533,7 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
         away = f"(62 s) at most {first} had no answer of the metadata store: its session was not"
         await page.wait_text(away, ".lately")
         losses = "2 losses of 1 broker, 1 standstill of brokers"
-        today = f"{losses}, 2 interruptions of clients, longest 5.0 s"
+        today = f"{losses}, 2 interruptions of clients, as leaders counted, longest 5.0 s"
         await page.wait_text(today, "#moves")
         await page.click("#throttled summary")
         await page.wait_text("3 refusals in the last hour", "#throttled")
@@ -561,7 +561,7 @@ async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(tmp_path
         await served.servers[1].stop()
         losing.store.suspend()
         losing.store.expire()
-        wanted = "1 broker lost, 1 interruption of clients"
+        wanted = "1 broker lost, 1 interruption of clients, as leaders counted"
         await page.wait_text(wanted, "#moves")
         assert "1 of them not seen to be back" in await page.text("#moves")
 

@@ -40,7 +40,7 @@ function lostText({ lost, losing }: Today): string {
   return lost ? `${plural(lost, "broker")} lost` : "";
 }
 
-// In the words of `loadmanager admin status`.
+// In the words of `loadmanager admin status`, which counts clients by their own records, if it can.
 export function todayText(today: Today): string {
   const missing = today.clients - today.back;
   const parts = [
@@ -48,7 +48,7 @@ export function todayText(today: Today): string {
     today.failed ? `${plural(today.failed, "move")} failed` : "",
     lostText(today),
     today.stood ? `${plural(today.stood, "standstill")} of brokers` : "",
-    `${plural(today.clients, "interruption")} of clients`,
+    `${plural(today.clients, "interruption")} of clients, as leaders counted`,
     today.sumMs ? `longest ${duration(today.longestMs)}, in all ${duration(today.sumMs)}` : "",
     today.unheardMs
       ? `up to ${duration(today.unheardMs)} more before a broker counted as lost`

@@ -1,5 +1,5 @@
-"""How many clients moves, lost brokers and brokers that stood still interrupted today, as the
-archives have it.
+"""How many clients were interrupted today, as the archives have it: by their own records, as those
+that `admin interrupted` names. Where these are not all there, by what leaders counted.
 """
 
 from __future__ import annotations
@@ -10,23 +10,18 @@ from dataclasses import dataclass, field
 from loadmanager.cli.admin.archives import events_of
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.times import span, time_of_day
+from loadmanager.cli.admin.client_steps import Waits, interrupted_between, standstills_of
+from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import DAY_MS
-from loadmanager.leader.documents.members import RETURN_MS_MAX, AbsentBroker, MembersShown
+from loadmanager.leader.documents.members import AbsentBroker, MembersShown
 
 EVENTS_MAX = 1_000
-SEEN_MS = 10_000
-"""A leader sees that a session has ended at most this long after its broker goes on."""
-SERVED_AGAIN = "attached, with a first receipt or delivery, if it wanted one"
-COUNTED = (
-    f"Back: served again ({SERVED_AGAIN}) within the {span(RETURN_MS_MAX)} or less that the leader "
-    "counts; `loadmanager admin interrupted` names those of the last hour, until attached again"
-)
+BY_LEADERS = "as leaders counted, for not every client is recorded by name"
 KINDS = ("decision.move", MemberChange.kind)
 
 
@@ -50,6 +45,8 @@ class Interruptions:
     """Moves that failed."""
     unheard_ms: int = field(default=0, init=False)
     """For so much longer the clients of a lost broker may have waited, before it was found lost."""
+    by_leaders: bool = field(default=False, init=False)
+    """Whether the clients are those that leaders counted, and not all are recorded by name."""
 
     def add_move(self, move: Decision) -> None:
         """Count a move that has ended."""
@@ -85,6 +82,20 @@ class Interruptions:
             self.unheard_ms = max(self.unheard_ms, absent.unheard_ms or 0)
             self._waited(absent.clients, absent)
 
+    def take(self, found: Waits) -> None:
+        """Count the clients by their own records, if all are there, or if these tell of more than
+        leaders counted: a leader does not count the clients on whom a broker hung up that was not
+        lost, and forgets those of a broker that is lost again.
+        """
+        waits = found.waits
+        if self.clients > len(waits) and not (found.whole and waits):
+            self.by_leaders = True
+            return
+        took_ms = [it.waited_ms(0) for it in waits if it.back_at is not None]
+        self.clients, self.back = len(waits), len(took_ms)
+        self.longest_ms, self.sum_ms = max(took_ms, default=0), sum(took_ms)
+        self.unheard_ms = max((it.unheard_ms for it in waits), default=0)
+
     def _waited(self, clients: int, came: Decision | MemberChange | AbsentBroker) -> None:
         self.clients += clients
         self.back += (back := came.clients_back or 0)
@@ -102,7 +113,8 @@ class Interruptions:
         elif self.lost:
             parts.append(f"{count_of(self.lost, 'broker')} lost")
         parts += [f"{count_of(self.stood, 'standstill')} of brokers"] if self.stood else []
-        parts.append(f"{count_of(self.clients, 'interruption')} of clients")
+        by = f" ({BY_LEADERS})" if self.by_leaders else ""
+        parts.append(f"{count_of(self.clients, 'interruption')} of clients{by}")
         if self.sum_ms:
             parts += [f"longest {span(self.longest_ms)}", f"in all {span(self.sum_ms)}"]
         if self.unheard_ms:
@@ -120,12 +132,10 @@ def interruptions(since_ms: int, events: Iterable[ArchivedEvent]) -> Interruptio
             changes.append(event.record_as(MemberChange))
         else:
             total.add_move(event.record_as(Decision))
-    left = [(it.of, it.ts) for it in changes if it.event == "left" and it.how == "lost"]
+    alone = {(it.broker, it.end) for it in standstills_of(changes)}
     for change in changes:
         if change.event == "stood":
-            begin_ms = change.ts - (change.took_ms or 0)
-            lost = any(of == change.of and begin_ms <= ts <= change.ts + SEEN_MS for of, ts in left)
-            total.add_standstill(change, lost=lost)
+            total.add_standstill(change, lost=(change.of, change.ts) not in alone)
         else:
             total.add_change(change)
     return total
@@ -158,7 +168,7 @@ def _absent(admin: AdminClient) -> list[AbsentBroker]:
 
 def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
     """Those since midnight (UTC), or since there are records, in a sentence; none without
-    archives, and before anything was moved or lost, or stood still.
+    archives, and before anything was moved or lost, stood still, or could not prove its session.
     """
     midnight = now_ms - now_ms % DAY_MS
     try:
@@ -169,8 +179,13 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
         total = interruptions(begin, answer.events)
         for absent in uncounted_losses(_absent(admin), answer.events, begin):
             total.add_absent(absent)
+        happened = bool(total.moves or total.failed or total.lost or total.stood)
+        if happened or any(it.record.get("event") == "proven" for it in answer.events):
+            total.take(interrupted_between(admin, begin, now_ms))
     except LoadManagerError:
         return []
-    if not (total.moves or total.failed or total.lost or total.stood):
+    if not (happened or total.clients):
         return []
-    return [f"{total}. {COUNTED}" if total.clients else str(total)]
+    since = clock(begin).replace(" ", "T")
+    names = f"`loadmanager admin interrupted --since {since}` names them"
+    return [f"{total}: {names}" if total.clients else str(total)]
