@@ -198,3 +198,48 @@ async def test_what_made_brokers_interrupt_their_clients(
         _, out, _ = await shell.run("interrupted")
         line = next(line for line in out.splitlines() if line.startswith("1.0 s "))
         assert f"the broker ended the connection: {outage}" in line
+
+
+async def test_a_limit_stays_the_cause_once_the_client_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With how much of the wait it held a connection of the client's address, by the records: until
+    it ended, or until its broker was lost. Not one of another address or of a moment, nor that of
+    the broker that was lost itself.
+    """
+    now = SystemClock().now_ms()
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+
+        def hold(ago_ms: int, broker: str, event: str, port: int, held_ms: int) -> ClientStep:
+            return ClientStep(
+                ts=now - ago_ms, broker=broker, event=event, client=f"10.0.3.7:{port}",
+                address="10.0.3.7", what="connection", reason="t4 publish", held_ms=held_ms,
+            )  # fmt: skip
+
+        def lost(ago_ms: int, broker: str) -> MemberChange:
+            return MemberChange(ts=now - ago_ms, broker=one, of=broker, event="left", how="lost")
+
+        other = hold(0, one, "freed", 9, 900_000)
+        other.client, other.address = "10.0.3.8:9", "10.0.3.8"
+        await written(
+            served, 0, lost(400_000, "b9:1"), lost(50_000, "b8:1"), other,
+            _step(now - 900_000, "b9:1", "attached", "long"),
+            _step(now - 800_000, "b8:1", "attached", "dead"),
+            _step(now - 220_000, one, "attached", "long"),
+            hold(390_000, two, "held", 1, 5_000),
+            hold(226_000, two, "freed", 1, 169_000),
+            hold(399_000, two, "freed", 2, 9_000),
+            hold(60_000, "b8:1", "held", 3, 5_000),
+        )  # fmt: skip
+        waits = {it["name"]: it for it in await shell.json("interrupted")}
+        assert [waits["long"][key] for key in ("waitedMs", "heldAt", "heldMs", "heldBy")] == [
+            180_000, two, 169_000, "t4 publish"
+        ]  # fmt: skip
+        assert [waits["dead"][key] for key in ("heldAt", "heldMs", "heldBy")] == [None] * 3
+        _, out, _ = await shell.run("interrupted")
+        cause = f"it was lost; for 3 min of it, {two} held a connection of its address: t4 publish"
+        assert cause in out
+        _, out, _ = await shell.run("history", "10.0.3.7")
+        assert f"connection 10.0.3.7:1 was held until then by {two}, for 3 min: t4 publish" in out
+        assert "connection 10.0.3.7:3 is held by b8:1, for 5.0 s: t4 publish" in out

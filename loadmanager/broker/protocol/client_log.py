@@ -1,10 +1,11 @@
-"""Records which clients come, leave and are refused, so that the story of one can be told. When
-many come at once, some are counted only: other records must not suffer.
+"""Records which clients come, leave and are refused, and whose connections limits hold, so that the
+story of one can be told. When many come at once, some are counted only: other records must not
+suffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -13,18 +14,19 @@ from loadmanager.broker.protocol.admission import Comer
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES
-from loadmanager.engine.history.clients import REFUSED_AGAIN_S, ClientStep
+from loadmanager.engine.history.clients import HELD_S, REFUSED_AGAIN_S, ClientStep
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.history.port import History
+from loadmanager.limits.held_connection import HeldConnection
 
 AT_ONCE = 1_000
 """Records that may come at once."""
 EVERY_S = 4.0
 """After these, one is recorded in this time."""
 REFUSALS_AT_ONCE, REFUSALS_EVERY_S = 100, 300.0
-"""So many new refusals are recorded in this time, whatever the other records are; and as many that
-came again.
+"""So many new refusals are recorded in this time, whatever the other records are; as many that came
+again, and as many connections that limits begin to hold.
 """
 FORGOTTEN_S = 600
 """A refusal that has not come again for so long is a new one when it does."""
@@ -76,7 +78,9 @@ class ClientLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._room, self._room_s = float(AT_ONCE), clock.monotonic_s()
-        self._new, self._repeated = _Allowance(), _Allowance()
+        self._new, self._repeated, self._holds = _Allowance(), _Allowance(), _Allowance()
+        self._holding: dict[str, ClientStep] = {}
+        """Connection → that limits hold it, as it was seen last; of those that are recorded."""
         self._unrecorded = 0
         self._refused: dict[tuple[object, ...], dict[str, Repeats]] = {}
         """Address, code and what was wanted → reason → what came of it."""
@@ -175,6 +179,39 @@ class ClientLog:
                     del reasons[reason]
             if not reasons:
                 del self._refused[who]
+
+    def record_held(self, connections: Sequence[HeldConnection]) -> None:
+        """Record the connections that limits hold for some seconds by now, and those of before that
+        they hold no more: called from time to time.
+        """
+        if self.history is None:
+            return
+        now_ms, now_s, before = self._clock.now_ms(), self._clock.monotonic_s(), self._holding
+        self._holding = {}
+        for it in connections:
+            if it.held_ago_ms < 1_000 * HELD_S:
+                continue
+            step = self._held_step(it, now_ms)
+            if it.client not in before:
+                if not self._holds.take(now_s):
+                    continue  # at the next look, if it is held then
+                self._record(step)
+            self._holding[it.client] = step
+        for client, last in before.items():
+            if client not in self._holding:
+                self._record(structs.replace(last, event="freed"))
+
+    def _held_step(self, connection: HeldConnection, now_ms: int) -> ClientStep:
+        return ClientStep(
+            ts=now_ms,
+            broker=self.broker,
+            event="held",
+            client=connection.client,
+            address=connection.client.rpartition(":")[0],
+            what="connection",
+            reason=" and ".join(connection.limits)[:TEXT_MAX],
+            held_ms=round(connection.held_ago_ms),
+        )
 
     def _repeats(self) -> Iterator[Repeats]:
         for reasons in self._refused.values():

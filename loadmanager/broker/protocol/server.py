@@ -46,13 +46,14 @@ from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.protocol.storing import Storing
 from loadmanager.broker.protocol.topic_host import ServedTopics
 from loadmanager.broker.wire.frames import COMMAND_TYPES
-from loadmanager.engine.history.clients import REPEATS_EVERY_S
+from loadmanager.engine.history.clients import HELD_S, REPEATS_EVERY_S
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.listener import Listener, Tls
 from loadmanager.kit.telemetry import Detail, Sample
 from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.held_connections import held_connections
 
 HANDLERS: dict[int, Handler] = {
     COMMAND_TYPES[name]: handler
@@ -169,6 +170,7 @@ class BrokerServer(HostedBundles):
         self._repeat("ages", lambda: settings.value.expiry_minutes * 60, expiry.check_ages)
         self._repeat("quotas", lambda: settings.value.quota_check_s, expiry.check_quotas)
         self._repeat("refusals", lambda: REPEATS_EVERY_S, serving.clients.record_repeats)
+        self._repeat("held", lambda: HELD_S, self._record_held)
         if (checks := self.client_access) is not None:
             self._repeat("proofs", lambda: checks.access.refresh_s, checks.refresh)
             self._tasks += (serving.spawn(checks.rights.run(), "rights"),)
@@ -246,6 +248,11 @@ class BrokerServer(HostedBundles):
         yield from self.serving.turns.samples()
         if self.client_access is not None:
             yield from self.client_access.refusals.samples()
+
+    def _record_held(self) -> None:
+        serving = self.serving
+        now_ns = serving.clock.monotonic_ns()
+        serving.clients.record_held(held_connections(serving.throttling, now_ns))
 
     def _keep_alive(self) -> None:
         """Probe silent connections; close those that stay silent."""

@@ -36,6 +36,7 @@ class Waits:
     """Whom brokers interrupted in a time, the oldest first."""
 
     waits: list[Interrupted]
+    losses: list[Loss]
     lapses: list[Lapse]
     """When brokers stood still or could not prove their sessions."""
     notes: list[str]
@@ -52,9 +53,10 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     """The interruptions that began in a time: `interrupted` and the line of the day show these."""
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, begin_ms, end_ms + AFTER_MS)
-    waits = interruptions_of(steps, losses_of(changes), standstills_of(changes))
+    losses = losses_of(changes)
+    waits = interruptions_of(steps, losses, standstills_of(changes))
     within = [it for it in waits if begin_ms <= it.since <= end_ms]
-    return Waits(within, lapses_of(unproven_of(changes)), notes, missing)
+    return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
 
 def client_steps(

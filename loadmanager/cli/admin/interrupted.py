@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from loadmanager.cli.admin.client_steps import AFTER_MS, interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse, lapse_of
 from loadmanager.cli.admin.held_clients import holders_of
+from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
 from loadmanager.cli.admin.moves import owner_of
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
@@ -57,7 +59,8 @@ def interrupted(
 
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
-    not in these times. Of those not back it says if a limit holds connections of their address now.
+    not in these times. It says for how much of its wait limits held a connection of its address, if
+    for a second or longer, and of those not back, whether they do now.
 
     Those of the last hour, or since --since; with --at, those of the hour before. MOVE is an id of
     `moves list`, BROKER one that lost or gave up its clients; another NAME is a part of a topic, a
@@ -70,13 +73,14 @@ def interrupted(
     if move is not None and move.ended_at is not None:
         end_ms = move.ended_at + BEFORE_MS
         begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
-    found = interrupted_between(admin, begin_ms, end_ms)
-    waits = [it for it in found.waits if (_is_of(it, move) if move else _has(it, name))]
+    by_name = interrupted_between(admin, begin_ms, end_ms)
+    waits = [it for it in by_name.waits if (_is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     shown = worst_first(waits, as_of_ms)[:limit]
     held_at = _held_at(admin, shown) if now_ms() <= end_ms + AFTER_MS else {}
-    because = {id(it): _because(it, found.lapses) for it in shown}
-    data = [_data(it, because[id(it)], as_of_ms, held_at) for it in shown]
+    holds = held_between(admin, begin_ms, as_of_ms, by_name.losses) if shown else []
+    causes = _Causes(by_name.lapses, held_at, holds, as_of_ms)
+    data = [_data(it, causes) for it in shown]
     parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
     if waits:
         parts.append(MEANT)
@@ -84,7 +88,7 @@ def interrupted(
         parts.append(text)
     if shown:
         headers = ("waited", "client", "as", "topic", "since", "from", "because", "now at")
-        parts.append(table(headers, [_row(it, because[id(it)], as_of_ms, held_at) for it in shown]))
+        parts.append(table(headers, [_row(it, causes) for it in shown]))
     if held_at:
         parts.append("which limit holds connections: `loadmanager admin limits why TOPIC`")
     if len(waits) > limit:
@@ -94,7 +98,7 @@ def interrupted(
         parts.append(
             f"those of a lost broker may have waited up to {span(most)} more, before it was lost"
         )
-    return Output(data, (*parts, *incomplete(found.notes)), missing=found.missing)
+    return Output(data, (*parts, *incomplete(by_name.notes)), missing=by_name.missing)
 
 
 def _move(admin: AdminClient, name: str) -> Decision:
@@ -166,13 +170,10 @@ def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms:
     return text
 
 
-def _row(
-    it: Interrupted, because: str, as_of_ms: int, held_at: Mapping[Key, str]
-) -> tuple[Cell, ...]:
+def _row(it: Interrupted, causes: _Causes) -> tuple[Cell, ...]:
     step = it.client
     within = f" of {step.subscription}" if step.subscription else ""
-    waited = span(it.waited_ms(as_of_ms))
-    holder = _holder(it, held_at)
+    waited = span(it.waited_ms(causes.as_of_ms))
     return (
         waited if it.back_at is not None else f"{waited}, NOT BACK",
         step.client,
@@ -180,31 +181,53 @@ def _row(
         step.topic,
         clock(it.since),
         step.broker,
-        because + (f"; {holder} holds connections of its address for a limit" * bool(holder)),
+        "; ".join(filter(None, (causes.because(it), causes.held_text(it)))),
         it.back or None,
     )
 
 
-def _holder(it: Interrupted, held_at: Mapping[Key, str]) -> str | None:
-    return held_at.get(key_of(it.client)) if it.back_at is None else None
+@dataclass(frozen=True, slots=True)
+class _Causes:
+    """What clients may have waited for."""
+
+    lapses: Sequence[Lapse]
+    held_at: Mapping[Key, str]
+    """Where limits hold connections of the address of one that is not back."""
+    holds: Sequence[ConnectionHold]
+    as_of_ms: int
+
+    def because(self, it: Interrupted) -> str:
+        """What its broker did, and why, where that is recorded."""
+        step = it.client
+        if step.destination:
+            return f"moved to {step.destination}"
+        lapse = lapse_of(self.lapses, step.broker, it.since)
+        if it.stood:
+            return "it stood still" if lapse is None else lapse.of(step.broker)
+        did = "it was lost" if it.lost else step.reason
+        return did if lapse is None else f"{did}: {lapse.of(step.broker)}"
+
+    def holder(self, it: Interrupted) -> str | None:
+        """Where limits hold connections of its address now, if it is not back."""
+        return self.held_at.get(key_of(it.client)) if it.back_at is None else None
+
+    def hold(self, it: Interrupted) -> ConnectionHold | None:
+        """The connection of its address that limits held longest while it waited."""
+        return None if it.stood else longest_for(self.holds, it, self.as_of_ms)
+
+    def held_text(self, it: Interrupted) -> str:
+        """What limits had to do with it; empty: nothing that is known."""
+        if (holder := self.holder(it)) is not None:
+            return f"{holder} holds connections of its address for a limit"
+        if (hold := self.hold(it)) is None:
+            return ""
+        lasted = span(hold.overlap_ms(it, self.as_of_ms))
+        return f"for {lasted} of it, {hold.broker} held a connection of its address: {hold.limits}"
 
 
-def _because(it: Interrupted, lapses: Sequence[Lapse]) -> str:
-    """What its broker did, and why, where that is recorded."""
-    step = it.client
-    if step.destination:
-        return f"moved to {step.destination}"
-    lapse = lapse_of(lapses, step.broker, it.since)
-    if it.stood:
-        return "it stood still" if lapse is None else lapse.of(step.broker)
-    did = "it was lost" if it.lost else step.reason
-    return did if lapse is None else f"{did}: {lapse.of(step.broker)}"
-
-
-def _data(
-    it: Interrupted, because: str, as_of_ms: int, held_at: Mapping[Key, str]
-) -> dict[str, Any]:
-    step = it.client
+def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:
+    step, hold = it.client, causes.hold(it)
+    held_ms = None if hold is None else round(hold.overlap_ms(it, causes.as_of_ms))
     return {
         "client": step.client,
         "kind": step.what,
@@ -214,11 +237,13 @@ def _data(
         "bundle": step.bundle,
         "roles": step.roles,
         "broker": step.broker,
-        "because": because,
+        "because": causes.because(it),
         "since": it.since,
         "unheardMs": it.unheard_ms,
-        "waitedMs": it.waited_ms(as_of_ms),
+        "waitedMs": it.waited_ms(causes.as_of_ms),
         "backAt": it.back_at,
         "backAtBroker": it.back or None,
-        "heldAt": _holder(it, held_at),
+        "heldAt": causes.holder(it) or (hold and hold.broker),
+        "heldMs": held_ms,
+        "heldBy": hold and hold.limits,
     }

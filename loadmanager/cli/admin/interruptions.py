@@ -82,13 +82,13 @@ class Interruptions:
             self.unheard_ms = max(self.unheard_ms, absent.unheard_ms or 0)
             self._waited(absent.clients, absent)
 
-    def take(self, found: Waits) -> None:
+    def take(self, by_name: Waits) -> None:
         """Count the clients by their own records, if all are there, or if these tell of more than
         leaders counted: a leader does not count the clients on whom a broker hung up that was not
         lost, and forgets those of a broker that is lost again.
         """
-        waits = found.waits
-        if self.clients > len(waits) and not (found.whole and waits):
+        waits = by_name.waits
+        if self.clients > len(waits) and not (by_name.whole and waits):
             self.by_leaders = True
             return
         took_ms = [it.waited_ms(0) for it in waits if it.back_at is not None]

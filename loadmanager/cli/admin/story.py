@@ -319,9 +319,13 @@ def _who(change: AuditedChange) -> str:
 
 
 def client_sentence(step: ClientStep) -> str:
-    """What a client did, or was refused."""
+    """What a client did, was refused, or had to wait for."""
     within = f" of {step.subscription}" if step.subscription else ""
     named = f"{step.what} {step.name}".strip() + within
+    if step.event in ("held", "freed"):
+        how = "is held" if step.event == "held" else "was held until then"
+        lasts = f"for {span(step.held_ms or 0)}"
+        return f"connection {step.client} {how} by {step.broker}, {lasts}: {step.reason}"
     role = f"as {', '.join(step.roles)}" if step.roles else ""
     topic = step.topic and f"on {step.topic}"
     who = " ".join(filter(None, [named, f"from {step.client}", role, topic]))
@@ -392,7 +396,10 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
     "change": _change,
     "member": _member,
     "finding": _finding,
-    **{f"{ClientStep.kind}.{event}": _client for event in ("attached", "left", "refused")},
+    **{
+        f"{ClientStep.kind}.{event}": _client
+        for event in ("attached", "left", "refused", "held", "freed")
+    },
 }
 
 

@@ -15,28 +15,37 @@ REFUSED_AGAIN_S = 60
 """A refusal that goes on is recorded again after this time."""
 REPEATS_EVERY_S = 15
 """Time between two looks for refusals that came again."""
+HELD_S = 5
+"""Connections that limits hold are recorded after this time, which is also that between two looks.
+"""
 
 
 class ClientStep(Record, kw_only=True):
-    """A producer or consumer was attached or left, or a client was refused something."""
+    """A producer or consumer was attached or left, a client was refused something, or limits held
+    its connection.
+    """
 
     kind: ClassVar[str] = "client"
     event: str
-    """`attached`, `left`, `refused`, or `unrecorded`: there were more of these than are recorded.
+    """`attached`, `left`, `refused`, `held` (limits hold its connection, for some seconds already),
+    `freed` (they did until then, or it was closed), or `unrecorded`: there were more of these than
+    are recorded.
     """
     client: str = ""
     """Address and port of its connection."""
     address: str = ""
     roles: list[str] = msgspec.field(default_factory=list)
     what: str = ""
-    """`producer` or `consumer`; of `refused` also `lookup` and `connection`."""
+    """`producer` or `consumer`; of `refused` also `lookup` and `connection`; of `held` and `freed`
+    `connection`.
+    """
     name: str = ""
     topic: str | None = None
     bundle: str | None = None
     """The bundle of the topic; None where a client was refused."""
     subscription: str | None = None
     reason: str = ""
-    """Why it left or was refused, for people."""
+    """Why it left or was refused, for people; of `held` and `freed`: the limits."""
     code: str | None = None
     """Of `refused`: Pulsar's name of the error."""
     destination: str | None = None
@@ -45,6 +54,8 @@ class ClientStep(Record, kw_only=True):
     """Of `left`: how long it was attached."""
     messages: int | None = None
     """Of `left`: those that it had published, or that were delivered to it."""
+    held_ms: int | None = None
+    """Of `held` and `freed`: for how long by then."""
     times: int = 1
     """Of `refused`: how often since the last record of the same. Of `unrecorded`: how many."""
 

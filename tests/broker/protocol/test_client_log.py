@@ -6,6 +6,7 @@ import asyncio
 
 from broker.protocol.driven_broker import Broker, OwnsAll
 from limits.driven import TOPIC
+from system.raw import a_send
 
 from loadmanager.broker.messaging.settings import MessagingSettings
 from loadmanager.broker.protocol.client_log import (
@@ -18,8 +19,11 @@ from loadmanager.broker.protocol.client_log import (
 )
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES, encode
-from loadmanager.engine.history.clients import REFUSED_AGAIN_S, REPEATS_EVERY_S, ClientStep
+from loadmanager.engine.history.clients import HELD_S, REFUSED_AGAIN_S, REPEATS_EVERY_S, ClientStep
 from loadmanager.kit.history.port import HistoryRecord
+from loadmanager.limits.held_connection import HeldConnection
+from loadmanager.limits.held_connections import held_connections
+from loadmanager.limits.policies import PublishRate
 from loadmanager.testing.virtual_time import VirtualLoop
 
 
@@ -218,3 +222,47 @@ async def test_too_many_at_once_are_counted_only(broker: Broker) -> None:
     await broker.say(connection, asking("last", request_id=AT_ONCE + 100))
     missing, last = records.taken()
     assert (missing.event, missing.times, last.name) == ("unrecorded", 7, "last")
+
+
+async def test_a_connection_that_a_limit_holds_for_long(broker: Broker) -> None:
+    """It is recorded when it is so for a while, and when it is so no more, with the limit."""
+    records = recorded(broker)
+    clients = broker.server.serving.clients
+
+    def look() -> list[tuple[str, int, int | None]]:
+        clients.record_held(held_connections(broker.throttling, broker.clock.monotonic_ns()))
+        steps = records.taken()
+        assert {(it.client, it.address, it.reason) for it in steps} <= {
+            ("10.0.0.1:4000", "10.0.0.1", f"{TOPIC} publish")
+        }
+        return [(it.event, it.ts - begin_ms, it.held_ms) for it in steps]
+
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, _ = await broker.producer()
+    records.taken()
+    begin_ms = broker.clock.now_ms()
+    await broker.say(connection, *(a_send(number) for number in range(9)))
+    broker.forward(1_000 * HELD_S - 1)
+    assert look() == []
+    broker.forward(1)
+    assert look() == [("held", 1_000 * HELD_S, 1_000 * HELD_S)]
+    broker.forward(2_000)
+    assert look() == []
+    connection.connection_lost(None)
+    records.taken()
+    assert look() == [("freed", 1_000 * HELD_S + 2_000, 1_000 * HELD_S + 2_000)]
+    assert look() == []
+
+
+async def test_connections_that_limits_hold_are_recorded_in_bounds(broker: Broker) -> None:
+    """Of those beyond, neither that it begins nor that it ends."""
+    records = recorded(broker)
+    clients = broker.server.serving.clients
+    held = [
+        HeldConnection(f"10.0.0.1:{number}", 1_000.0 * HELD_S, ["a limit"], [], [], 0)
+        for number in range(REFUSALS_AT_ONCE + 1)
+    ]
+    clients.record_held(held)
+    assert len(records.taken()) == REFUSALS_AT_ONCE
+    clients.record_held([])
+    assert [it.event for it in records.taken()] == ["freed"] * REFUSALS_AT_ONCE

@@ -1,0 +1,112 @@
+"""Connections that limits held while clients waited, as brokers recorded it, and those of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from loadmanager.cli.admin.archives import now_ms, parts_of
+from loadmanager.cli.admin.asking import OWN
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.waits import Interrupted, Loss
+from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.history.archive_answers import ArchivedEvents
+from loadmanager.kit.units import HOUR_MS
+from loadmanager.limits.report import ThrottledShown
+
+HOLDS_MAX = 1_000
+"""Records that are asked of one broker."""
+AGO_MS = 24 * HOUR_MS
+"""Connections that were held for longer by then are not looked for."""
+LEAST_MS = 1_000
+"""Whoever waited for a limit for less than this did not wait because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionHold:
+    """A connection that limits held for a time, now and then or all the time."""
+
+    broker: str
+    client: str
+    """Its address and port."""
+    begin: int
+    end: float
+    """Infinite: it is held still."""
+    limits: str
+
+    def overlap_ms(self, it: Interrupted, as_of_ms: int) -> float:
+        """For how much of its wait a client may have waited for a limit, too."""
+        until_ms = as_of_ms if it.back_at is None else it.back_at
+        return min(self.end, until_ms) - max(self.begin, it.since)
+
+
+def address_of(client: str) -> str:
+    """Without the port."""
+    return client.rpartition(":")[0]
+
+
+def held_between(
+    admin: AdminClient, begin_ms: int, end_ms: int, losses: Sequence[Loss]
+) -> list[ConnectionHold]:
+    """The connections that limits held in a time; none of brokers that do not record it. `losses`:
+    of brokers, whose connections ended with them.
+    """
+    kinds = [("kind", f"{ClientStep.kind}.{it}") for it in ("held", "freed")]
+    values = [*kinds, ("since", begin_ms - AGO_MS), ("until", end_ms), ("limit", HOLDS_MAX)]
+    parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
+    steps = [event.record_as(ClientStep) for part in parts for event in part.events]
+    return [*_holds_of(steps, losses), *_held_now(admin)]
+
+
+def _holds_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[ConnectionHold]:
+    """Of those that no record ends, the end is that of their broker, if it was lost."""
+    open_ones, holds = dict[tuple[str, str], ClientStep](), list[ConnectionHold]()
+    for step in sorted(steps, key=lambda it: (it.ts, it.event == "held")):
+        if step.event == "held":
+            open_ones[step.broker, step.client] = step
+            continue
+        open_ones.pop((step.broker, step.client), None)
+        holds.append(_hold(step, step.ts))
+    for step in open_ones.values():
+        ends = [it.ts for it in losses if it.broker == step.broker and it.ts >= step.ts]
+        holds.append(_hold(step, min(ends, default=step.ts)))
+    return holds
+
+
+def _hold(step: ClientStep, end: float) -> ConnectionHold:
+    begin = step.ts - (step.held_ms or 0)
+    return ConnectionHold(step.broker, step.client, begin, end, step.reason)
+
+
+def _held_now(admin: AdminClient) -> list[ConnectionHold]:
+    try:
+        shown = admin.get(f"{OWN}/throttled", ThrottledShown)
+    except LoadManagerError:  # without a leader, of a daemon, or not allowed
+        return []
+    at_ms = now_ms()
+    return [
+        ConnectionHold(
+            broker, it.client, at_ms - round(it.held_ago_ms), inf, " and ".join(it.limits)
+        )
+        for broker, of in shown.brokers.items()
+        for it in of.connections
+    ]
+
+
+def longest_for(
+    holds: Iterable[ConnectionHold], it: Interrupted, as_of_ms: int
+) -> ConnectionHold | None:
+    """The hold of a connection of its address that a client may have waited for longest; None:
+    there was none, or it was at the broker that it had lost.
+    """
+    address = address_of(it.client.client)
+    of_address = [
+        hold
+        for hold in holds
+        if address_of(hold.client) == address
+        and not (it.lost and hold.broker == it.client.broker)
+        and hold.overlap_ms(it, as_of_ms) >= LEAST_MS
+    ]
+    return max(of_address, key=lambda each: each.overlap_ms(it, as_of_ms), default=None)
