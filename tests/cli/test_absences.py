@@ -62,10 +62,39 @@ def test_brokers_of_one_partition_are_one_line() -> None:
     names, _, _ = together.partition(" and 3 more lost ")
     times = [time_of_day(NOW - 60_000 - 1_000 * number) for number in (1, 2, 3)]
     assert names == ", ".join(f"b{n}:8080 ({at})" for n, at in zip((1, 2, 3), times, strict=True))
-    assert together.count(ANSWERS) == 1
+    assert together.count("asked then, they answer, without sessions; ") == 1
+    assert "their sessions ended without a word; " in together
     assert "12 bundles in all; 18 of 18 clients back, who waited 6.0 s at most" in together
-    assert together.endswith("back after 6.0 s at most, the same processes")
+    assert together.endswith("; the brokers are back after 6.0 s at most, the same processes")
     assert sum(line.startswith(("b7:8080 lost", "b8:8080 lost")) for line in lines) == 2
+
+
+def test_losses_by_an_outage_of_the_store_name_it() -> None:
+    """Of one broker and of several; so does one that stood still. A loss of before does not."""
+
+    def proven(of: str, until_ms: int) -> MemberChange:
+        answers = {"took_ms": 57_000, "unheard_ms": 5_000}
+        return MemberChange(ts=until_ms, broker=of, of=of, event="proven", **answers)
+
+    end_ms = NOW - 59_000
+    lapses = lapses_of(unproven_of([proven(f"b{it}:8080", end_ms) for it in (1, 2, 3)]))
+    outage = (
+        f"the metadata store did not answer 3 brokers from {clock(end_ms - 62_000)} to "
+        f"{time_of_day(end_ms)}; asked then, "
+    )
+    lost = [cut_off(1), cut_off(2)]
+    (line,) = [it.text for it in news(lost, NOW, HOUR, lapses)]
+    head = f"lost 60 s ago ({clock(NOW - 60_000)}): "
+    assert line.startswith(f"b1:8080, b2:8080 {head}{outage}they answer, without sessions; 4 bun")
+    (line,) = [it.text for it in news(lost[:1], NOW, HOUR, lapses)]
+    assert line.startswith(f"b1:8080 {head}{outage}it answers, without a session; 2 bundles placed")
+    assert loss_text(lost[0], NOW, lapses).startswith(f"b1:8080 {head}{outage}it answers, without")
+    (line,) = [it.text for it in news([cut_off(1, ago_ms=HOUR // 2)], NOW, HOUR, lapses)]
+    assert ", its session ended without a word; asked then, " in line
+    still = MemberChange(ts=end_ms, broker="b1:8080", of="b1:8080", event="stood", took_ms=60_000)
+    (line,) = [it.text for it in news(lost[:1], NOW, HOUR, lapses_of(unproven_of([still])))]
+    stood = f"it stood still from {clock(end_ms - 60_000)} to {time_of_day(end_ms)}; asked"
+    assert line.startswith(f"b1:8080 {head}{stood}")
 
 
 def test_losses_some_seconds_apart_are_told_apart() -> None:
@@ -191,8 +220,8 @@ def test_each_loss_that_is_recorded_is_told() -> None:
         f"b1 lost 60 min ago ({clock(NOW)}), its session ended without a word up to 6.0 s after "
         "its last sign; asked then, it did not answer within 5 s (frozen, or cut off); later it "
         "cannot be reached (its process has ended, or its host is away); 2 bundles placed after "
-        "1.5 s; 3 clients waited 2.0 s since it was lost, and up to 6.0 s before; back "
-        "after 8.0 s, the same process"
+        "1.5 s; 3 clients waited 2.0 s since it was lost, and up to 6.0 s before; the broker is "
+        "back after 8.0 s, the same process"
     )
     assert loss_text(second, NOW + HOUR) == (
         f"b1 lost 59 min ago ({clock(NOW + 60_000)}), its session ended without a word; it owned "

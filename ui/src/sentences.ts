@@ -299,7 +299,7 @@ function absentBundles({ bundles = 0, placed = 0, placedAt, leftAt, waiting = []
 export function returnText(absence: Absent): string {
   const away = typeof absence.backAt === "number" ? duration(absence.backAt - absence.leftAt) : "";
   const how = absence.sameProcess ? "the same process" : "restarted";
-  return `${absenceText(absence)}; back after ${away}, ${how}`;
+  return `${absenceText(absence)}; the broker is back after ${away}, ${how}`;
 }
 
 // What became of the clients of a broker that left, as it had last published them.

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.downtimes import Lapse, lapse_of
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
@@ -29,28 +30,61 @@ SAME_MS = 1_000
 """Times that differ by more are told of each broker."""
 NOT_OURS = 404
 """The answer of what has no such route: a daemon, and a broker of Pulsar."""
+SEVERAL = (
+    ("asked then, it answers, without a session", "asked then, they answer, without sessions"),
+    (f"{LATER}answers, without a session", "; later they answer, without sessions"),
+    ("asked then, it had ended: another process", "asked then, they had ended: other processes"),
+    ("answered in its place", "answered in their places"),
+    ("asked then, it ", "asked then, they "),
+    (LATER, "; later they "),
+    ("its process has ended, or its host is", "their processes have ended, or their hosts are"),
+)
+"""What is told of one broker that was asked, and of several."""
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
 
 
-def absence_text(absence: AbsentBroker, now_ms: int) -> str:
-    """When and how a broker left, and what became of its bundles; without its name."""
+def absence_text(absence: AbsentBroker, now_ms: int, lapses: Sequence[Lapse] = ()) -> str:
+    """When and how a broker left, and what became of its bundles; without its name. `lapses`: of
+    which its loss may be a consequence.
+    """
     texts = [bundles_text(absence) + clients_text(absence, now_ms), _back(absence)]
-    return "; ".join(filter(None, (_left_text(absence, now_ms), *texts)))
+    left = _left_text(absence, now_ms, _lapse_of(absence, lapses))
+    return "; ".join(filter(None, (left, *texts)))
 
 
-def _left_text(absence: AbsentBroker, now_ms: int) -> str:
+def _lapse_of(absence: AbsentBroker, lapses: Iterable[Lapse]) -> Lapse | None:
+    lost = absence.how == "lost"
+    return lapse_of(lapses, absence.broker, absence.left_at) if lost else None
+
+
+def _left_text(
+    absence: AbsentBroker, now_ms: int, lapse: Lapse | None, *, several: bool = False
+) -> str:
+    """When and how it left, and why, if that is known; `several`: it stands for others, too."""
     ago = span(now_ms - absence.left_at)
     text = f"{HOW.get(absence.how, absence.how)} {ago} ago ({clock(absence.left_at)})"
-    if absence.how == "lost":
-        text += ", its session ended without a word"
+    if absence.how != "lost":
+        return text
+    if lapse is not None:
+        text += f": {lapse.of(absence.broker, several=several)}"
+    else:
+        text += f", {'their sessions' if several else 'its session'} ended without a word"
         if absence.unheard_ms:
-            text += f" up to {span(absence.unheard_ms)} after its last sign"
-        if absence.sign:
-            first, later, then = absence.sign.partition(LATER)
-            if first == ANSWERS and not absence.gone and not absence.same_process:
-                first = "had ended: another process answered in its place"
-            text += f"; asked then, it {first}{meaning_of(first)}"
-            text += f"{later}{then}{meaning_of(then)}"
+            last = "their last signs" if several else "its last sign"
+            text += f" up to {span(absence.unheard_ms)} after {last}"
+    if absence.sign:
+        first, later, then = absence.sign.partition(LATER)
+        if first == ANSWERS and not absence.gone and not absence.same_process:
+            first = "had ended: another process answered in its place"
+        text += f"; asked then, it {first}{meaning_of(first)}"
+        text += f"{later}{then}{meaning_of(then)}"
+    return _of_several(text) if several else text
+
+
+def _of_several(text: str) -> str:
+    """What is told of one broker, told of several."""
+    for one, many in SEVERAL:
+        text = text.replace(one, many)
     return text
 
 
@@ -125,7 +159,7 @@ def _back(absence: AbsentBroker) -> str:
         return ""
     away = span(absence.back_at - absence.left_at)
     how = "the same process" if absence.same_process else "restarted"
-    return f"back after {away}, {how}"
+    return f"the broker is back after {away}, {how}"
 
 
 def missing_text(present: int, expected: int) -> str:
@@ -160,12 +194,15 @@ def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:
     return losses
 
 
-def loss_text(loss: AbsentBroker, now_ms: int) -> str:
-    """What is recorded of a loss; not whether its bundles are served by now."""
+def loss_text(loss: AbsentBroker, now_ms: int, lapses: Sequence[Lapse] = ()) -> str:
+    """What is recorded of a loss; not whether its bundles are served by now. `lapses`: of which it
+    may be a consequence.
+    """
     bundles = bundles_text(loss)
     if loss.placed < loss.bundles:
         bundles = f"it owned {count_of(loss.bundles, 'bundle')}"
-    texts = (_left_text(loss, now_ms), bundles + clients_text(loss, now_ms), _back(loss))
+    left = _left_text(loss, now_ms, _lapse_of(loss, lapses))
+    texts = (left, bundles + clients_text(loss, now_ms), _back(loss))
     return f"{loss.broker} {'; '.join(filter(None, texts))}"
 
 
@@ -197,18 +234,20 @@ class News(NamedTuple):
     """
 
 
-def news(absent: Sequence[AbsentBroker], now_ms: int, within_ms: int) -> Iterator[News]:
+def news(
+    absent: Sequence[AbsentBroker], now_ms: int, within_ms: int, lapses: Sequence[Lapse] = ()
+) -> Iterator[News]:
     """Those that are gone, and those that left or came back lately; those that left together in
-    the same way, as by one partition, in one line.
+    the same way, as by one partition, in one line. `lapses`: of which losses may be consequences.
     """
     lately = [it for it in absent if it.gone or now_ms - it.left_at <= within_ms]
     for together in _together(lately):
         ends = [_over_ms(it, now_ms) for it in together]
         over_ms = None if None in ends else max(filter(None, ends))
         if len(together) == 1:
-            text = f"{together[0].broker} {absence_text(together[0], now_ms)}"
+            text = f"{together[0].broker} {absence_text(together[0], now_ms, lapses)}"
         else:
-            text = _together_text(together, now_ms)
+            text = _together_text(together, now_ms, lapses)
         yield News(text, over_ms)
 
 
@@ -237,7 +276,7 @@ def _together(absent: Sequence[AbsentBroker]) -> list[list[AbsentBroker]]:
     return groups
 
 
-def _together_text(absent: Sequence[AbsentBroker], now_ms: int) -> str:
+def _together_text(absent: Sequence[AbsentBroker], now_ms: int, lapses: Sequence[Lapse]) -> str:
     times = [it.left_at for it in absent]
     each = max(times) - min(times) > SAME_MS
     names = [
@@ -245,8 +284,9 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int) -> str:
         for it in sorted(absent, key=lambda it: it.broker)
     ]
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    first = absent[0]
-    texts = [_left_text(first, now_ms)]
+    first, causes = absent[0], [_lapse_of(it, lapses) for it in absent]
+    lapse = causes[0] if all(it is causes[0] for it in causes) else None
+    texts = [_left_text(first, now_ms, lapse, several=True)]
     bundles, left = sum(it.bundles for it in absent), sum(it.bundles - it.placed for it in absent)
     owner = f", {left} without an owner until the next lookup" if left else ""
     texts.append(f"{count_of(bundles, 'bundle')} in all{owner}")
@@ -261,7 +301,7 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int) -> str:
     if not first.gone:
         away = max((it.back_at or 0) - it.left_at for it in absent)
         how = "the same processes" if first.same_process else "restarted"
-        texts.append(f"back after {span(away)} at most, {how}")
+        texts.append(f"the brokers are back after {span(away)} at most, {how}")
     return f"{', '.join(names[:NAMED_MAX])}{more} {'; '.join(texts)}"
 
 

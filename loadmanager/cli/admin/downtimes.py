@@ -160,19 +160,22 @@ class Lapse:
         """Whether the metadata store did not answer; false if brokers stood still."""
         return self.since < self.begin
 
-    def of(self, broker: str) -> str:
-        """What it was to one of its brokers, as the cause of something."""
+    def of(self, broker: str, *, several: bool = False) -> str:
+        """What it was to one of its brokers, as the cause of something; `several`: and to others of
+        which the same is told.
+        """
+        it, its = ("they", "their sessions") if several else ("it", "its session")
         since = self.since
         between = f"from {clock(since)} to {time_of_day(self.end)}"
         if self.is_of_store and len(self.brokers) > 1:
             return f"the metadata store did not answer {len(self.brokers)} brokers {between}"
         if self.is_of_store:
-            return f"it had no answer of the metadata store {between}"
+            return f"{it} had no answer of the metadata store {between}"
         stood_ms = self.stood_ms.get(broker, 0)
         if stood_ms and self.end - self.begin - stood_ms <= SAME_MS:
-            return f"it stood still {between}"
+            return f"{it} stood still {between}"
         stood = f", and stood still for {span(stood_ms)} of it" if stood_ms else ""
-        return f"it could not prove its session {between}{stood}"
+        return f"{it} could not prove {its} {between}{stood}"
 
     @property
     def then(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -31,7 +31,14 @@ from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_o
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
-from loadmanager.cli.admin.downtimes import downtimes, lapse_lines, lapses_of, unproven
+from loadmanager.cli.admin.downtimes import (
+    Lapse,
+    downtimes,
+    lapse_lines,
+    lapses_of,
+    unproven,
+    unproven_of,
+)
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import EVENTS_MAX, todays_interruptions
@@ -113,10 +120,12 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
             raise
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
+    lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
+    told = [*news(cluster.absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
-    lines += _status(cluster, decisions, throttled, late_after_ms(admin), balancing)
-    lines += _over(admin, cluster, each=all_over)
+    lines += _status(cluster, told, decisions, throttled, late_after_ms(admin), balancing)
+    lines += _over(admin, cluster, told, lapses, each=all_over)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
@@ -167,6 +176,7 @@ def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:
 
 def _status(
     cluster: ClusterShown,
+    told: Iterable[News],
     decisions: Sequence[DecisionShown],
     throttled: ThrottledShown | None,
     late_ms: float,
@@ -175,7 +185,7 @@ def _status(
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
     if missing := missing_text(len(live), cluster.expected):
         yield missing
-    yield from (it.text for it in _news(cluster) if it.over_ms is None)
+    yield from (it.text for it in told if it.over_ms is None)
     loads = [broker.usage for broker in live if broker.usage is not None]
     load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
     rate = sum(broker.rate or 0 for broker in live)
@@ -213,15 +223,17 @@ def _status(
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
 
 
-def _news(cluster: ClusterShown) -> Iterator[News]:
-    return news(cluster.absent, cluster.at, LATELY_MS)
-
-
-def _over(admin: AdminClient, cluster: ClusterShown, *, each: bool) -> list[str]:
+def _over(
+    admin: AdminClient,
+    cluster: ClusterShown,
+    told: Iterable[News],
+    lapses: Sequence[Lapse],
+    *,
+    each: bool,
+) -> list[str]:
     """What is over: a line if that is one thing or all are wanted, else how many there were."""
-    downs, since_ms = downtimes(admin, cluster.at - DAY_MS), cluster.at - LATELY_MS
-    lapses = lapses_of(unproven(admin, since_ms))
-    back = [(it.over_ms, it.text) for it in _news(cluster) if it.over_ms is not None]
+    downs = downtimes(admin, cluster.at - DAY_MS)
+    back = [(it.over_ms, it.text) for it in told if it.over_ms is not None]
     lines = [*map(str, downs), *lapse_lines(lapses), *(text for _, text in back)]
     if each:
         lines += _earlier_losses(admin, cluster)
@@ -242,10 +254,11 @@ def _earlier_losses(admin: AdminClient, cluster: ClusterShown) -> Iterator[str]:
         return
     recent = [it for it in cluster.absent if it.gone or cluster.at - it.left_at <= LATELY_MS]
     changes = [event.record_as(MemberChange) for event in reversed(events)]
+    lapses = lapses_of(unproven_of(changes))
     for loss in recorded_losses(sorted(changes, key=lambda it: it.ts)):
         last = (it for it in recent if it.broker == loss.broker)
         if all(loss.left_at < it.left_at for it in last):  # what it tells is recorded later
-            yield loss_text(loss, cluster.at)
+            yield loss_text(loss, cluster.at, lapses)
 
 
 def _store(cluster: ClusterShown) -> list[str]:
@@ -351,7 +364,8 @@ def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
     cluster, _ = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
     hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
-    lines = _status(cluster, (), None, late_ms, _balancing(cluster, ""))
+    told = news(cluster.absent, cluster.at, LATELY_MS)
+    lines = _status(cluster, told, (), None, late_ms, _balancing(cluster, ""))
     yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
