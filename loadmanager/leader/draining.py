@@ -215,14 +215,14 @@ class Draining:
 
     def _moved(self, move: Move) -> None:
         drain = self.drains.get(move.source)
-        if drain is None or move.author is not Author.DRAIN:
+        if drain is None:
             return
-        now_s = self.moves.term.clock.monotonic_s()
-        if move.state is MoveState.DONE:
-            drain.moved += 1
+        now_s, is_own = self.moves.term.clock.monotonic_s(), move.author is Author.DRAIN
+        if move.state is MoveState.DONE:  # also one that an operator orders while moves are paused
+            drain.moved += is_own
             drain.moved_s.append(now_s)
             drain.left = None if drain.left is None else max(0, drain.left - 1)
-        elif move.state is MoveState.FAILED:
+        elif move.state is MoveState.FAILED and is_own:
             drain.failed += 1
             drain.next_s = now_s + AFTER_FAILURE_S
             drain.problem = f"{move.bundle}: {move.outcome.text if move.outcome else ''}"

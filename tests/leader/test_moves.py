@@ -546,6 +546,23 @@ async def test_a_drain() -> None:
         assert other.cordons["b1:8080"].drain
 
 
+async def test_a_drain_counts_what_others_move_away() -> None:
+    """Also while its own moves are paused, and wait: what is left there is right."""
+    async with led_fleet(3, bundles=16) as led:
+        spans = [
+            f"{NS}/{span}" for span in (await led.fleet.brokers[0].namespaces.bundles(NS)).ranges
+        ]
+        for span in spans[:3]:
+            await led.fleet.brokers[1].acquire(span)
+        await led.operations.pause(600)
+        await led.operations.cordon("b1:8080", drain=True)
+        await led.draining.step()
+        moved = await led.operations.move(spans[0], "b2:8080")
+        assert moved.state is MoveState.DONE
+        (told,) = led.operations.cordons()
+        assert (told.total, told.left, told.moved, told.problem) == (3, 2, 0, "moves are paused")
+
+
 async def test_a_drain_by_the_other_leader() -> None:
     """A broker refuses the orders of the leader of another load manager: this one only looks."""
     async with led_fleet(3) as led:
