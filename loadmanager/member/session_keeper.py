@@ -19,10 +19,11 @@ from loadmanager.member.ports.hosting import Hosting, SelfFencing
 
 CHECK_INTERVAL_S = 0.1
 REGISTER_RETRY_S = 1.0
-UNPROVEN = (
-    "the metadata store has not answered for most of the session timeout, or this process was "
-    "paused or busy with something else (a slow strategy is logged); the broker serves again by "
-    "itself when the store answers"
+BY_ITSELF = "the broker serves again by itself when the store answers"
+SILENT = f"the metadata store has not answered for most of the session timeout; {BY_ITSELF}"
+STOOD = (
+    "this process stood still: it was paused, or busy with something else (a slow strategy is "
+    f"logged); {BY_ITSELF}"
 )
 
 log = get_logger("session")
@@ -105,12 +106,13 @@ class SessionKeeper:
         After a pause the protocol server calls this first, perhaps just before the lease is proven
         again. Even then the host, the bundles and the leadership are fenced together.
         """
-        proven_s = self._store.lease.proven_until_s
+        lease = self._store.lease
+        proven_s, why = lease.proven_until_s, STOOD if lease.stood_still else SILENT
         if not isinstance(self._hosting, SelfFencing) or self._store.session_id == 0:
-            self._fence(UNPROVEN)
+            self._fence(why)
         elif self._unproven_s != proven_s:  # else nothing was opened since
             self._unproven_s = proven_s
-            self._fence(UNPROVEN, self._hosting.fence_unproven(self._ownership.settled()))
+            self._fence(why, self._hosting.fence_unproven(self._ownership.settled()))
 
     def _tell_proven(self) -> None:
         if self._ended_s is not None:

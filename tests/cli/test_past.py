@@ -1008,6 +1008,55 @@ async def test_a_story_names_who_ordered_it(
         assert "/peers/" not in out
 
 
+async def test_a_story_says_why_a_session_was_not_proven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of its broker and of its bundle: that the process stood still, or that the metadata store did
+    not answer, where that is recorded; else what it may have been.
+    """
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+
+        def freed(at: int, broker: str) -> OwnershipStep:
+            return OwnershipStep(
+                ts=now - at, broker=broker, bundle=BUNDLE, before="Owned", after="Free",
+                reason="it may be this, or that", cause="loss",
+            )  # fmt: skip
+
+        def member(at: int, broker: str, event: str, **more: int) -> MemberChange:
+            return MemberChange(ts=now - at, broker=broker, of=broker, event=event, **more)
+
+        await written(
+            served, 0, freed(200_000, one), freed(900_000, one),
+            member(200_100, one, "stood", took_ms=60_000),
+            member(200_000, one, "proven", took_ms=56_000, unheard_ms=4_000),
+            member(100_000, one, "proven", took_ms=57_000, unheard_ms=5_000),
+            member(50_000, one, "proven", took_ms=8_000),
+        )  # fmt: skip
+        await written(
+            served, 1, freed(101_000, two),
+            member(100_000, two, "proven", took_ms=57_000, unheard_ms=5_000),
+        )  # fmt: skip
+        _, out, _ = await shell.run("history", BUNDLE)
+        ended = f"{BUNDLE} is no longer served by"
+        stood = f"it stood still from {clock(now - 260_100)} to {time_of_day(now - 200_000)}"
+        outage = (
+            f"the metadata store did not answer 2 brokers from {clock(now - 162_000)} to "
+            f"{time_of_day(now - 100_000)}"
+        )
+        for why in (
+            f"{one} (it may be this, or that)", f"{one} ({stood})", f"{two} ({outage})"
+        ):  # fmt: skip
+            assert f"{ended} {why}" in out
+        _, out, _ = await shell.run("history", one)
+        again = f"{one} proves its session again, which was not proven for"
+        assert f"{again} 56 s: its process stood still for 60 s\n" in out
+        silent = "the metadata store did not answer it for most of the session timeout"
+        assert f"{again} 57 s: {silent}; its last answer before was of " in out
+        assert f"{again} 8.0 s: {silent}, or its process stood still\n" in out
+
+
 def test_from_when_on_there_are_records() -> None:
     """Those whose records begin later are named, the latest first; silence is no record."""
     begins = {"a": 10 * MINUTE, "b": 12 * MINUTE, "c": 10 * MINUTE + 1, "d": 11 * MINUTE}

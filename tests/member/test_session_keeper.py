@@ -11,9 +11,10 @@ import pytest
 import structlog
 
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata.lease import BEATS_MIN
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.tasks import Scope
-from loadmanager.member.session_keeper import SessionKeeper
+from loadmanager.member.session_keeper import SILENT, STOOD, SessionKeeper
 from loadmanager.testing.cluster import LoopTime
 
 
@@ -22,10 +23,11 @@ class Broker:
 
     def __init__(self, store: MemoryStore, **options: bool) -> None:
         self.events: list[str] = []
+        self.reasons: list[str] = []
         self.failures = 0
         hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
         ownership: Any = SimpleNamespace(
-            lose_all=lambda _reason: self.events.append("lost") or [],
+            lose_all=self._lost,
             give_up_interrupted=lambda: None,
         )
         self.session_keeper = SessionKeeper(
@@ -36,6 +38,11 @@ class Broker:
             register=self._register,
             **options,
         )
+
+    def _lost(self, reason: str) -> list[str]:
+        self.events.append("lost")
+        self.reasons.append(reason)
+        return []
 
     async def _register(self) -> bool:
         if self.failures:
@@ -102,6 +109,16 @@ async def test_lease_that_runs_out_fences_once() -> None:
         store.suspend()
         await broker.until("fenced", "lost", "fenced", "lost")
         scope.cancel()
+
+
+async def test_a_fence_says_whether_the_store_was_silent_or_the_process_stood_still() -> None:
+    """By whether the process had sent heartbeats in vain."""
+    async with MemoryTree().session() as store:
+        broker, lease = Broker(store), store.lease
+        for beats in (0, BEATS_MIN):
+            lease.answered_s, lease.beats = 1.0, beats
+            broker.session_keeper.fence_unproven()
+        assert broker.reasons == [STOOD, SILENT]
 
 
 async def test_it_is_told_for_how_long_the_lease_was_not_held() -> None:

@@ -28,7 +28,15 @@ from loadmanager.cli.admin.away import away_lines
 from loadmanager.cli.admin.bundle_show import full_name, verdict_lines
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.downtimes import Downtime, downtimes
+from loadmanager.cli.admin.downtimes import (
+    LAPSE_MS_MAX,
+    Downtime,
+    Lapse,
+    downtimes,
+    lapse_of,
+    lapses_of,
+    unproven,
+)
 from loadmanager.cli.admin.held_clients import held_now
 from loadmanager.cli.admin.nearest import did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
@@ -41,7 +49,7 @@ from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import UNTIL, MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
 from loadmanager.engine.moves.move import MoveState
-from loadmanager.engine.ownership.states import OPERATORS_ORDER
+from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
@@ -119,7 +127,8 @@ def history(
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
     parts: list[Shown] = [
-        _lines(told_once(newest, name), down, whole_after_ms) or _nothing(admin, name)
+        _lines(told_once(newest, name), down, _lapses(admin, newest), whole_after_ms)
+        or _nothing(admin, name)
     ]
     load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
     parts += [load or [], away_lines(admin, names, since, until)]
@@ -137,6 +146,19 @@ def history(
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
+
+
+def _lapses(admin: AdminClient, events: Sequence[ArchivedEvent]) -> list[Lapse]:
+    """Why bundles lost their owners, or brokers could not prove their sessions, if some did."""
+    times = [
+        event.ts
+        for event in events
+        if event.record.get("cause") == LifeCause.LOSS.value
+        or event.record.get("event") == "proven"
+    ]
+    if not times:
+        return []
+    return lapses_of(unproven(admin, min(times) - CLOCKS_MS, max(times) + LAPSE_MS_MAX))
 
 
 def _nothing(admin: AdminClient, name: str) -> list[str]:
@@ -241,7 +263,10 @@ def _parents(events: Sequence[ArchivedEvent]) -> set[str]:
 
 
 def _lines(
-    events: Sequence[ArchivedEvent], down_times: Sequence[Downtime], whole_after_ms: float
+    events: Sequence[ArchivedEvent],
+    down_times: Sequence[Downtime],
+    lapses: Sequence[Lapse],
+    whole_after_ms: float,
 ) -> list[str]:
     """A line for each event, and one below it for its reason."""
     dated: list[tuple[int, list[str]]] = []
@@ -250,9 +275,11 @@ def _lines(
     dated += [(decision.ts, lines_of(decision)) for decision in decisions]
     orders = list(_orders(events))
     for event in events:
-        if event.kind == OwnershipStep.kind and (text := _step(event, orders)):
+        if event.kind == OwnershipStep.kind and (text := _step(event, orders, lapses)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
-        if (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
+        if event.record.get("event") == "proven":
+            dated.append((event.ts, [f"{clock(event.ts)}  {_proven(event, lapses)}"]))
+        elif (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
             at_ms = _happened_ms(event)
             dated.append((at_ms, [f"{clock(at_ms)}  {text}"]))
     dated += [(down.begin, [f"{clock(down.begin)}  {down}"]) for down in down_times]
@@ -284,10 +311,15 @@ def _orders(events: Sequence[ArchivedEvent]) -> Iterator[tuple[int, str]]:
             yield event.ts, by
 
 
-def _step(event: ArchivedEvent, orders: Sequence[tuple[int, str]]) -> str:
-    """A step of a bundle; `orders`: those of the same story."""
+def _step(event: ArchivedEvent, orders: Sequence[tuple[int, str]], lapses: Sequence[Lapse]) -> str:
+    """A step of a bundle; `orders`: those of the same story; `lapses`: of which it may be a
+    consequence.
+    """
     step = event.record_as(OwnershipStep)
     reason = step.reason
+    if step.cause == LifeCause.LOSS.value:
+        lapse = lapse_of(lapses, step.broker, step.ts)
+        reason = reason if lapse is None else lapse.of(step.broker)
     if reason in BY_OPERATORS:
         after = [it for it in orders if -CLOCKS_MS <= it[0] - step.ts <= ORDERED_MS]
         order = min(after, key=lambda it: (it[0] < step.ts, abs(it[0] - step.ts)), default=(0, ""))
@@ -371,18 +403,26 @@ def _member(event: ArchivedEvent) -> str:
     if change.event == "leads":
         before = f"; before it {change.before} did" if change.before else ""
         return f"{change.of} leads, term {change.epoch}{before}"
-    if change.event == "proven":
-        answered_ms = change.ts - (change.took_ms or 0) - (change.unheard_ms or 0)
-        last = f"; its last answer before was of {clock(answered_ms)}" if change.unheard_ms else ""
-        return (
-            f"{change.of} proves its session again, which was not proven for "
-            f"{span(change.took_ms or 0)}: the metadata store did not answer it for most of the "
-            f"session timeout, or its process stood still{last}"
-        )
     if change.event == "stood":
         clients = f", with {count_of(change.clients, 'client')}" if change.clients else ""
         return f"{change.of} goes on: it stood still for {span(change.took_ms or 0)}{clients}"
     return f"what {change.of} had owned is served again{took}: {bundles}"
+
+
+def _proven(event: ArchivedEvent, lapses: Sequence[Lapse]) -> str:
+    """That a broker proves its session again, and why it could not, as far as that is known."""
+    change = event.record_as(MemberChange)
+    answered_ms = change.ts - (change.took_ms or 0) - (change.unheard_ms or 0)
+    last = f"; its last answer before was of {clock(answered_ms)}" if change.unheard_ms else ""
+    lapse = lapse_of(lapses, change.of, change.ts)
+    stood_ms = 0 if lapse is None else lapse.stood_ms.get(change.of, 0)
+    why = "the metadata store did not answer it for most of the session timeout"
+    if stood_ms:
+        why, last = f"its process stood still for {span(stood_ms)}", ""
+    elif lapse is None or not lapse.is_of_store:
+        why += ", or its process stood still"
+    took = span(change.took_ms or 0)
+    return f"{change.of} proves its session again, which was not proven for {took}: {why}{last}"
 
 
 def _finding(event: ArchivedEvent) -> str:

@@ -48,9 +48,14 @@ class Lease:
         self.unanswered, self.beats = False, 0
 
     @property
+    def stood_still(self) -> bool:
+        """If the session is not proven: whether that is because this process was not there."""
+        return bool(self.answered_s) and self.beats < BEATS_MIN
+
+    @property
     def why_not_held(self) -> str:
         """Why the session is not proven: the store is silent, or this process was not there."""
-        return STOOD_STILL if self.answered_s and self.beats < BEATS_MIN else UNPROVEN
+        return STOOD_STILL if self.stood_still else UNPROVEN
 
     def revoke(self) -> None:
         """End the lease at once, because the session is lost or unknown."""
