@@ -11,7 +11,7 @@ from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in
 from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.away import away_text
-from loadmanager.cli.admin.differences import causes_of
+from loadmanager.cli.admin.differences import causes_of, departed, there_at
 from loadmanager.cli.admin.past_owners import owners_at
 from loadmanager.cli.admin.times import clock, span_between
 from loadmanager.engine.bundles.ranges import topic_hash
@@ -194,6 +194,40 @@ def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -
     (bundle,) = owners_at([], [*before, *again, left], 10_000)
     assert bundle.owner == "b"
     assert not owners_at([], [*before, left], 10_000)
+
+
+def test_clients_that_are_missing_were_there_then() -> None:
+    """One that came later and left is not missing, nor one that came again. Of one whose broker was
+    lost no step says that it left it: others know that it was there.
+    """
+    then_ms = 10_000
+
+    def client(ts: int, event: str, name: str, **more: Any) -> ArchivedEvent:
+        record = {"ts": ts, "broker": "b", "event": event, "what": "producer", "name": name}
+        return ArchivedEvent(1, f"client.{event}", ts, ts, 1, {**record, **more})
+
+    events = [
+        client(11_000, "left", "was-there", attachedMs=1_000),
+        client(12_000, "left", "moved", attachedMs=9_000),
+        client(12_001, "attached", "moved"),
+        client(12_002, "attached", "later"),
+        client(12_003, "left", "came-again", attachedMs=9_000),
+        client(12_004, "attached", "lost"),
+        client(13_000, "left", "moved", attachedMs=999),
+        client(13_001, "left", "later", attachedMs=999),
+        client(13_002, "left", "too-young", attachedMs=3_001),
+        client(13_003, "attached", "came-again"),
+        client(13_004, "left", "lost", attachedMs=1_000),
+        client(13_005, "left", "of-an-earlier-version"),
+    ]
+    some = {"was-there", "moved", "of-an-earlier-version"}
+    assert {it.name for it in departed(events, then_ms)} == some
+    before = [
+        client(9_000, "attached", "lost"), client(8_000, "attached", "later"),
+        client(8_500, "left", "later"),
+    ]  # fmt: skip
+    there = there_at([it.record_as(ClientStep) for it in (*before, *events)], then_ms)
+    assert {it.name for it in departed(events, then_ms, there)} == {*some, "lost"}
 
 
 @pytest.mark.parametrize(

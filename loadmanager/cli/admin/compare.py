@@ -31,6 +31,7 @@ from loadmanager.cli.admin.differences import (
     cut_off_by,
     missing_of,
     rate_of,
+    there_at,
     uncounted,
 )
 from loadmanager.cli.admin.downtimes import (
@@ -49,6 +50,7 @@ from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
+from loadmanager.engine.history.waits import Key
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 
@@ -75,6 +77,8 @@ class _Read:
     clients: list[ArchivedEvent]
     cut_off: list[ClientStep]
     """Of clients of lost brokers; see `cut_off_by`."""
+    there: set[Key]
+    """If brokers were lost: the clients that were there at the first moment."""
     changes: KnownChanges
     notes: list[str]
     missing: dict[str, str]
@@ -109,7 +113,7 @@ def compare(admin: AdminClient, since: int | None, until: int | None, *, each: b
             "there is nothing to compare"
         )
     other, without, new = changed_owners(read.then, read.now, read.between)
-    missing = missing_of(read.then, read.now, without, read.clients, read.cut_off)
+    missing = missing_of(read.then, read.now, without, read.clients, read.cut_off, there=read.there)
     most, lapses = None if each else LINES, lapses_of(unproven_of(_within(read)))
     parts: list[Shown] = [
         f"from {clock(since_ms)} to {clock(until_ms)} ({span(until_ms - since_ms)})",
@@ -139,7 +143,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     clients = _between(
         admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
     )
-    cut_off, unknown, silent = _cut_off(admin, members.events, since_ms, until_ms)
+    cut_off, there, unknown, silent = _cut_off(admin, members.events, since_ms, until_ms)
     changes = changes_of(admin, None, since_ms, until_ms, limit=CHANGES_MAX)
     changes.changes = list(filter(is_decided, changes.changes))
     moments = []
@@ -168,6 +172,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         between=[it for it in _oldest_first(between) if it.ts > since_ms],
         clients=_oldest_first(clients.events),
         cut_off=cut_off,
+        there=there,
         changes=changes,
         notes=list(dict.fromkeys(notes)),
         down=[str(it) for it in downtimes(admin, since_ms) if it.begin < until_ms],
@@ -183,14 +188,16 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
 
 def _cut_off(
     admin: AdminClient, members: Sequence[ArchivedEvent], since_ms: int, until_ms: int
-) -> tuple[list[ClientStep], list[str], dict[str, str]]:
-    """The clients of lost brokers that are not back; what of them is not known; who was silent."""
+) -> tuple[list[ClientStep], set[Key], list[str], dict[str, str]]:
+    """The clients of lost brokers that are not back; which were there then; what of them is not
+    known; who was silent.
+    """
     changes = [it.record_as(MemberChange) for it in members]
     losses = [it for it in losses_of(changes) if since_ms < it.ts <= until_ms]
     if not losses:
-        return [], [], {}
+        return [], set(), [], {}
     steps, notes, missing = client_steps(admin, since_ms, until_ms)
-    return cut_off_by(losses, steps, since_ms), notes, missing
+    return cut_off_by(losses, steps, since_ms), there_at(steps, since_ms), notes, missing
 
 
 def _between(admin: AdminClient, since_ms: int, until_ms: int, *kinds: str) -> EventsOfAll:

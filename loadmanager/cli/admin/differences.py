@@ -15,7 +15,7 @@ from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, Decision, OwnershipStep, TopicLoad
-from loadmanager.engine.history.waits import Loss, interruptions_of, key_of
+from loadmanager.engine.history.waits import Key, Loss, interruptions_of, key_of
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.ownership.states import BundleState, LifeCause
 from loadmanager.kit.errors import LoadManagerError
@@ -234,9 +234,11 @@ def missing_of(
     without: Sequence[Changed],
     clients: Iterable[ArchivedEvent],
     cut_off: Iterable[ClientStep],
+    *,
+    there: Set[Key],
 ) -> Missing:
     """What was there then and is not now; `clients`: their steps between, the oldest first;
-    `cut_off`: see `cut_off_by`.
+    `cut_off`: see `cut_off_by`; `there`: clients that were there then, of those known from before.
     """
     unknown = uncounted(then, now)
     silent_about = {split_bundle_name(bundle)[0] for bundle in unknown}
@@ -254,7 +256,8 @@ def missing_of(
             if has < had:
                 missing.fewer.append(Fewer(name, what, had, has))
     missing.topics, missing.all_topics = _quiet_topics(then, now, unknown, missing.namespaces)
-    left = {key_of(it): it for it in (*cut_off, *departed(clients))}
+    gone = departed(clients, then.at_ms, there)
+    left = {key_of(it): it for it in (*cut_off, *gone)}
     missing.clients = sorted(left.values(), key=_by_topic)
     return missing
 
@@ -283,14 +286,38 @@ def _quiet_topics(
     return quiet, whole and then.has_all_topics()
 
 
-def departed(events: Iterable[ArchivedEvent]) -> list[ClientStep]:
-    """The last steps of those that left and did not come again."""
-    last = dict[tuple[str, str, str, str], ClientStep]()
+def departed(
+    events: Iterable[ArchivedEvent], then_ms: int, there: Set[Key] = frozenset()
+) -> list[ClientStep]:
+    """The last steps of those that were there at a moment, left after it and did not come again;
+    `there`: some that are known to have been there. The first step of another one says it: that it
+    left, and for how long it had been attached.
+    """
+    first, last = dict[Key, ClientStep](), dict[Key, ClientStep]()
     for event in events:
         step = event.record_as(ClientStep)
         if step.event in ("attached", "left"):
+            first.setdefault(key_of(step), step)
             last[key_of(step)] = step
-    return [step for step in last.values() if step.event == "left"]
+    were_there = {
+        key
+        for key, step in first.items()
+        if step.event == "left"
+        and (step.attached_ms is None or step.ts - step.attached_ms <= then_ms)
+    }
+    return [
+        step for key, step in last.items() if step.event == "left" and key in were_there | there
+    ]
+
+
+def there_at(steps: Iterable[ClientStep], at_ms: int) -> set[Key]:
+    """The clients that were attached at a moment, by their steps until then."""
+    present = set[Key]()
+    for step in sorted(steps, key=lambda it: it.ts):
+        if step.ts > at_ms:
+            break
+        (present.add if step.event == "attached" else present.discard)(key_of(step))
+    return present
 
 
 def cut_off_by(
@@ -301,7 +328,7 @@ def cut_off_by(
     step. `steps`: of clients until the second moment, also of long before.
     """
     known_steps = list(steps)
-    were_there = {key_of(it) for it in known_steps if it.event == "attached" and it.ts <= then_ms}
+    were_there = there_at(known_steps, then_ms)
     return [
         replace(
             it.client, event="left", ts=it.since, reason=f"its broker {it.client.broker} was lost"
