@@ -30,6 +30,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import (
     LAPSE_MS_MAX,
+    PROVEN_MS,
     Downtime,
     Lapse,
     downtimes,
@@ -158,7 +159,7 @@ def _lapses(admin: AdminClient, events: Sequence[ArchivedEvent]) -> list[Lapse]:
     ]
     if not times:
         return []
-    return lapses_of(unproven(admin, min(times) - CLOCKS_MS, max(times) + LAPSE_MS_MAX))
+    return lapses_of(unproven(admin, min(times) - PROVEN_MS, max(times) + LAPSE_MS_MAX))
 
 
 def _nothing(admin: AdminClient, name: str) -> list[str]:
