@@ -72,8 +72,9 @@ SUBJECTS = {
     "interrupted": (
         "interrupted.interrupted",
         (
-            "Name the clients that a move, or the loss or stop of a broker, interrupted: how long "
-            "each waited until it was attached again, and who is not back; the worst first."
+            "Name the clients that a move, or the loss, stop or standstill of a broker, "
+            "interrupted: how long each waited until it was attached again, and who is not back; "
+            "the worst first."
         ),
     ),
     "compare": (

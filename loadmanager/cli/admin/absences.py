@@ -83,8 +83,8 @@ def _left_text(
 
 def _of_several(text: str) -> str:
     """What is told of one broker, told of several."""
-    for one, many in SEVERAL:
-        text = text.replace(one, many)
+    for single, many in SEVERAL:
+        text = text.replace(single, many)
     return text
 
 

@@ -121,11 +121,11 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
     lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
-    told = [*news(cluster.absent, cluster.at, LATELY_MS, lapses)]
+    absences = [*news(cluster.absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
-    lines += _status(cluster, told, decisions, throttled, late_after_ms(admin), balancing)
-    lines += _over(admin, cluster, told, lapses, each=all_over)
+    lines += _status(cluster, absences, decisions, throttled, late_after_ms(admin), balancing)
+    lines += _over(admin, cluster, absences, lapses, each=all_over)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
@@ -176,7 +176,7 @@ def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:
 
 def _status(
     cluster: ClusterShown,
-    told: Iterable[News],
+    absences: Iterable[News],
     decisions: Sequence[DecisionShown],
     throttled: ThrottledShown | None,
     late_ms: float,
@@ -185,7 +185,7 @@ def _status(
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
     if missing := missing_text(len(live), cluster.expected):
         yield missing
-    yield from (it.text for it in told if it.over_ms is None)
+    yield from (it.text for it in absences if it.over_ms is None)
     loads = [broker.usage for broker in live if broker.usage is not None]
     load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
     rate = sum(broker.rate or 0 for broker in live)
@@ -226,14 +226,14 @@ def _status(
 def _over(
     admin: AdminClient,
     cluster: ClusterShown,
-    told: Iterable[News],
+    absences: Iterable[News],
     lapses: Sequence[Lapse],
     *,
     each: bool,
 ) -> list[str]:
     """What is over: a line if that is one thing or all are wanted, else how many there were."""
     downs = downtimes(admin, cluster.at - DAY_MS)
-    back = [(it.over_ms, it.text) for it in told if it.over_ms is not None]
+    back = [(it.over_ms, it.text) for it in absences if it.over_ms is not None]
     lines = [*map(str, downs), *lapse_lines(lapses), *(text for _, text in back)]
     if each:
         lines += _earlier_losses(admin, cluster)
@@ -364,8 +364,8 @@ def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
     cluster, _ = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
     hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
-    told = news(cluster.absent, cluster.at, LATELY_MS)
-    lines = _status(cluster, told, (), None, late_ms, _balancing(cluster, ""))
+    absences = news(cluster.absent, cluster.at, LATELY_MS)
+    lines = _status(cluster, absences, (), None, late_ms, _balancing(cluster, ""))
     yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
