@@ -13,10 +13,12 @@ from cli.test_admin_command import Shell
 from clusters.running import until
 from msgspec.structs import replace
 
+from loadmanager.cli.admin.client_steps import Waits
 from loadmanager.cli.admin.interruptions import Interruptions, interruptions, uncounted_losses
 from loadmanager.engine.history.clients import HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
+from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.members import AbsentBroker
@@ -64,12 +66,36 @@ async def test_moves_and_lost_brokers_count(
         await written(served, 1, moved("done", 2, 3_000, None), *lost)
         total = (
             ": 2 moves, 2 moves failed, 1 broker lost, 10 interruptions of clients (as leaders "
-            "counted, for not every client is recorded by name), longest 5.0 s, in all 18 s, "
+            "counted, and not by the records of each client), longest 5.0 s, in all 18 s, "
             "up to 6.0 s more before a broker counted as lost, 1 of them not seen to be back: "
         )
         for words in (("status",), ("moves", "list")):
             _, out, _ = await shell.run(*words)
             assert total in out
+
+
+def test_leaders_count_where_records_of_clients_do_not() -> None:
+    """Where they were not asked for, or are not all there and tell of fewer; not if they tell of
+    more.
+    """
+    at = 13 * 3_600_000
+    step = ClientStep(ts=at, broker="b0", event="left", name="p", reason=HUNG_UP)
+    waits = [Interrupted(step, at, lost=False, back_at=at + 2_000, back="b1")] * 2
+    fewer = Waits(waits, [], [], ["not all was looked at"], {})
+    for by_name in (None, fewer):
+        total = Interruptions(at, clients=3, back=3, longest_ms=1_000, sum_ms=3_000)
+        total.take(by_name)
+        assert str(total) == (
+            "today since 13:00:00Z: 0 moves, 3 interruptions of clients (as leaders counted, and "
+            "not by the records of each client), longest 1.0 s, in all 3.0 s"
+        )
+    for by_name, clients in ((fewer, 1), (Waits(waits, [], [], [], {}), 3)):
+        total = Interruptions(at, clients=clients, back=clients, longest_ms=1_000, sum_ms=3_000)
+        total.take(by_name)
+        assert str(total) == (
+            "today since 13:00:00Z: 0 moves, 2 interruptions of clients, longest 2.0 s, in all "
+            "4.0 s"
+        )
 
 
 async def test_the_day_has_those_that_interrupted_names(

@@ -1,5 +1,6 @@
 """How many clients were interrupted today, as the archives have it: by their own records, as those
-that `admin interrupted` names. Where these are not all there, by what leaders counted.
+that `admin interrupted` names. Where these are not all there, or too many to be asked for by every
+`status`, by what leaders counted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.members import AbsentBroker, MembersShown
 
 EVENTS_MAX = 1_000
-BY_LEADERS = "as leaders counted, for not every client is recorded by name"
+BY_LEADERS = "as leaders counted, and not by the records of each client"
+BROKERS_MAX = 20
+"""Each may have two thousand records of clients: those of more brokers take seconds."""
 KINDS = ("decision.move", MemberChange.kind)
 
 
@@ -46,7 +49,7 @@ class Interruptions:
     unheard_ms: int = field(default=0, init=False)
     """For so much longer the clients of a lost broker may have waited, before it was found lost."""
     by_leaders: bool = field(default=False, init=False)
-    """Whether the clients are those that leaders counted, and not all are recorded by name."""
+    """Whether the clients are those that leaders counted."""
 
     def add_move(self, move: Decision) -> None:
         """Count a move that has ended."""
@@ -82,13 +85,14 @@ class Interruptions:
             self.unheard_ms = max(self.unheard_ms, absent.unheard_ms or 0)
             self._waited(absent.clients, absent)
 
-    def take(self, by_name: Waits) -> None:
+    def take(self, by_name: Waits | None) -> None:
         """Count the clients by their own records, if all are there, or if these tell of more than
         leaders counted: a leader does not count the clients on whom a broker hung up that was not
-        lost, and forgets those of a broker that is lost again.
+        lost. None: they were not asked for.
         """
-        waits = by_name.waits
-        if self.clients > len(waits) and not (by_name.whole and waits):
+        waits = [] if by_name is None else by_name.waits
+        whole = by_name is not None and by_name.whole
+        if self.clients > len(waits) and not (whole and waits):
             self.by_leaders = True
             return
         took_ms = [it.waited_ms(0) for it in waits if it.back_at is not None]
@@ -181,7 +185,8 @@ def todays_interruptions(admin: AdminClient, now_ms: int) -> list[str]:
             total.add_absent(absent)
         happened = bool(total.moves or total.failed or total.lost or total.stood)
         if happened or any(it.record.get("event") == "proven" for it in answer.events):
-            total.take(interrupted_between(admin, begin, now_ms))
+            few = len(answer.begins) <= BROKERS_MAX
+            total.take(interrupted_between(admin, begin, now_ms) if few else None)
     except LoadManagerError:
         return []
     if not (happened or total.clients):
