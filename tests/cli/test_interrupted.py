@@ -40,6 +40,7 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
         status, out, _ = await shell.run("interrupted")
         assert (status, out.startswith("no client is recorded that was interrupted")) == (0, True)
+        assert (await shell.run("interrupted", "--since", "1970-01-01"))[0] == 0
         move = Decision(
             ts=now - 20_000, broker=one, epoch=1, cycle=1, strategy="", action="move", move="1-m1",
             bundle=BUNDLE, source=one, destination=two, author="operator", state="done",

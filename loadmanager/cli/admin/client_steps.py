@@ -52,7 +52,7 @@ class Waits:
 def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits:
     """The interruptions that began in a time: `interrupted` and the line of the day show these."""
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
-    changes = changes_between(admin, begin_ms - PROVEN_MS, end_ms + AFTER_MS)
+    changes = changes_between(admin, max(0, begin_ms - PROVEN_MS), end_ms + AFTER_MS)
     losses = losses_of(changes)
     waits = interruptions_of(steps, losses, standstills_of(changes))
     within = [it for it in waits if begin_ms <= it.since <= end_ms]

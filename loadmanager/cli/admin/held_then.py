@@ -54,7 +54,7 @@ def held_between(
     of brokers, whose connections ended with them.
     """
     kinds = [("kind", f"{ClientStep.kind}.{it}") for it in ("held", "freed")]
-    values = [*kinds, ("since", begin_ms - AGO_MS), ("until", end_ms), ("limit", HOLDS_MAX)]
+    values = [*kinds, ("since", max(0, begin_ms - AGO_MS)), ("until", end_ms), ("limit", HOLDS_MAX)]
     parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
     steps = [event.record_as(ClientStep) for part in parts for event in part.events]
     return [*_holds_of(steps, losses), *_held_now(admin)]
