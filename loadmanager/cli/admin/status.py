@@ -124,7 +124,9 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     absences = [*news(cluster.absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
-    lines += _status(cluster, absences, decisions, throttled, late_after_ms(admin), balancing)
+    lines += _status(
+        cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
+    )
     lines += _over(admin, cluster, absences, lapses, each=all_over)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
@@ -180,6 +182,7 @@ def _status(
     decisions: Sequence[DecisionShown],
     throttled: ThrottledShown | None,
     late_ms: float,
+    *,
     balancing: str,
 ) -> Iterator[str]:
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
@@ -365,7 +368,7 @@ def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
     decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
     hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
     absences = news(cluster.absent, cluster.at, LATELY_MS)
-    lines = _status(cluster, absences, (), None, late_ms, _balancing(cluster, ""))
+    lines = _status(cluster, absences, (), None, late_ms, balancing=_balancing(cluster, ""))
     yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
