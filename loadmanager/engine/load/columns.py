@@ -32,8 +32,8 @@ _figures = attrgetter(
     "msg_rate_in",
     "msg_rate_out",
 )
-USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT = 8, 8, 9, 10, 11, 12, 13
-FIGURES = 14
+USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT, BUNDLES = 8, 8, 9, 10, 11, 12, 13, 14
+FIGURES = 15
 
 
 class BrokerColumns:
@@ -139,6 +139,11 @@ class BrokerColumns:
     @property
     def topics(self) -> Array:
         return self._column(TOPICS)
+
+    @property
+    def bundles(self) -> Array:
+        """The number of bundles of each."""
+        return self._column(BUNDLES)
 
     @property
     def topics_max(self) -> float:
@@ -288,6 +293,5 @@ def _traits(report: LocalBrokerData) -> tuple[str | None, bool]:
 
 
 def _read(reports: Sequence[LocalBrokerData]) -> Array:
-    return (
-        np.array([_figures(report) for report in reports], np.float64).reshape(-1, FIGURES).T.copy()
-    )
+    rows = [(*_figures(report), len(report.bundles)) for report in reports]
+    return np.array(rows, np.float64).reshape(-1, FIGURES).T.copy()

@@ -9,9 +9,9 @@ import numpy as np
 from loadmanager.engine.load.columns import Array, BrokerColumns
 from loadmanager.engine.load.reports import BundleData
 
-Sums = tuple[float, float, float]
-"""Topics, long-term messages/s and short-term bytes/s."""
-NOTHING: Sums = (0, 0.0, 0.0)
+Sums = tuple[float, float, float, int]
+"""Topics, long-term messages/s, short-term bytes/s, and bundles."""
+NOTHING: Sums = (0, 0.0, 0.0, 0)
 
 
 class Pending(Mapping[str, Mapping[str, BundleData]]):
@@ -109,12 +109,12 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         return self._sums.get(broker, NOTHING)[2]
 
     def sums(self, columns: BrokerColumns) -> Array:
-        """Topics, long-term messages/s and short-term bytes/s on their way to each broker:
+        """Topics, long-term messages/s, short-term bytes/s and bundles on their way to each broker:
         `[sum, row]`.
         """
         if self._columns is None or self._columns[0] is not columns.row_of:
             sums = [self._sums.get(broker, NOTHING) for broker in columns.names]
-            array = np.array(sums, np.float64).reshape(-1, 3).T.copy()
+            array = np.array(sums, np.float64).reshape(-1, len(NOTHING)).T.copy()
             self._columns = columns.row_of, array
         return self._columns[1]
 
@@ -132,11 +132,12 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
 
 
 def _plus(sums: Sums, data: BundleData) -> Sums:
-    topics, rate, throughput = sums
+    topics, rate, throughput, bundles = sums
     return (
         topics + data.topics,
         rate + data.long_term_data.rate,
         throughput + data.short_term_data.throughput,
+        bundles + 1,
     )
 
 

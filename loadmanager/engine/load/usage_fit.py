@@ -600,14 +600,19 @@ class _Fit:
     def _by_bytes(self) -> tuple[Array, Array]:
         """The usage that a byte/s adds of what counts bytes, and what is used beside that."""
         usages, limits = self.usages, self.limits
-        total = float(self.bytes_s.sum())
+        limited = limits > 0
+        total = (limited * self.bytes_s).sum(axis=1, keepdims=True)  # of those that say a limit
         amounts = (usages * limits).sum(axis=1, keepdims=True)
-        each = amounts / total if total >= 1 else amounts * 0
+        each = np.divide(amounts, total, out=np.zeros_like(amounts), where=total >= 1)
+        count = np.maximum(limited.sum(axis=1, keepdims=True), 1)
+        mean = limits.sum(axis=1, keepdims=True) / count
+        limits = np.where(limited, limits, mean)  # one that says none is like the others
         per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limits > 0)
         costly = per_byte * self.bytes_s
         weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
         beside = weight * self.state[BESIDE:] + (1 - weight) * (usages - costly)[1:]
-        self.state[BESIDE:] = np.maximum(beside, -0.05 - 0.25 * costly[1:]).round(DIGITS)
+        beside = np.where(limited[1:], np.maximum(beside, -0.05 - 0.25 * costly[1:]), 0.0)
+        self.state[BESIDE:] = beside.round(DIGITS)
         base = np.zeros_like(per_byte)
         base[1:] = self.state[BESIDE:]
         return per_byte, base

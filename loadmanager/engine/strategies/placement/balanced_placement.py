@@ -17,6 +17,10 @@ from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMem
 from loadmanager.engine.strategies.shedding.objective import objective
 from loadmanager.engine.strategies.strategy import PlacementRule
 
+IDLE_PART = 0.1
+"""Each bundle counts as this part of an average one beside its traffic: otherwise all those without
+any go to the one broker that is least used, with their clients and topics.
+"""
 SURGE = 1.5
 """A bundle's work while its clients connect, as a multiple of its usual work."""
 
@@ -29,14 +33,18 @@ def candidates(
 ) -> tuple[Sequence[str], BalancedMemory]:
     """The one broker that is best, the first by name of equal ones."""
     columns = snapshot.columns
+    if memory.losing:
+        brokers = [broker for broker in brokers if broker not in memory.losing] or brokers
     among = columns.all_of(brokers)
     if snapshot.placing is None or not among:
         return brokers, memory
     model = _model(snapshot, settings, memory)
-    throughput = columns.throughputs
-    bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE
-    coming = throughput + snapshot.under_way.sums(columns)[2]
-    before, after = objective(model.usage(coming)), objective(model.usage(coming + bundle))
+    _, _, on_their_way, number = snapshot.under_way.sums(columns)
+    carried, bundles = columns.throughputs + on_their_way, columns.bundles + number
+    least = IDLE_PART * float(carried.sum()) / max(float(bundles.sum()), 1.0)
+    carried = carried + least * bundles
+    bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE + least
+    before, after = objective(model.usage(carried)), objective(model.usage(carried + bundle))
     added = model.size * (after - before)
     best = int(among.of(added).argmin())
     return among[best : best + 1], memory

@@ -27,7 +27,8 @@ from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding import surplus
+from loadmanager.engine.strategies.shedding import lost_traffic, surplus
+from loadmanager.engine.strategies.shedding.lost_traffic import Came
 from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
@@ -41,6 +42,9 @@ AWAY, BACK, BACK_MS = 0.85, 1.1, 10 * MINUTE_MS
 """Below this part of the usual traffic, some of the clients are away; above the other one, so long
 after that at most, they are back, and have yet to become the usual ones.
 """
+TRAFFIC_LOST = (
+    "its bundles have lost their traffic, as if it did not serve their clients: it takes nothing"
+)
 WAITS_MS = 20 * MINUTE_MS
 """Clients that are away again and again for longer than this, never for more than `BACK_MS` as
 usual, come and go by nature: nothing waits for them any more but what `DIP` says.
@@ -77,17 +81,28 @@ class BalancedMemory:
     """When they were away first, again and again since."""
     relief: Mapping[str, Relief] = field(default_factory=dict)
     """brokerId → what it came to that bundles left it while it was full, unexplained."""
+    came: Mapping[str, Came] = field(default_factory=dict)
+    """Bundle that was moved → where to, and what it carried before."""
+    losing: tuple[str, ...] = ()
+    """Brokers that take nothing, because what they have loses its traffic."""
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
     model = fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
     away_ms, away_since_ms = _away(model, memory, snapshot.now_ms)
+    losing = lost_traffic.losing_brokers(snapshot, memory.came)
+    doubts += [Skip(broker, "TrafficLost", TRAFFIC_LOST) for broker in losing]
     if text := _waits(snapshot, model, away_ms, away_since_ms):
         remembered = replace(
-            memory, model=model.learned, away_ms=away_ms, away_since_ms=away_since_ms
+            memory,
+            model=model.learned,
+            away_ms=away_ms,
+            away_since_ms=away_since_ms,
+            losing=losing,
         )
         return Shed((), (Skip("cluster", "TrafficDip", text), *doubts), remembered)
+    snapshot = lost_traffic.refusing(snapshot, losing)
     cluster = ModelledBrokers(
         snapshot,
         model,
@@ -108,6 +123,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     unloads, best = _moves(snapshot, cluster, MoveSearch(snapshot, settings, cluster))
     given = {cluster.names[row]: usage for row, usage in by_sensors.given.items()}
     orders = [(each.bundle, each.source, each.destination or "") for each in unloads]
+    came = [(bundle, to, lost_traffic.traffic_before(snapshot, bundle)) for bundle, _, to in orders]
     skipped = doubts if unloads else [_why_not(cluster, best), *doubts]
     return Shed(
         tuple(unloads),
@@ -119,6 +135,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
             away_ms,
             away_since_ms,
             surplus.after(memory.relief, full, given, snapshot.now_ms),
+            lost_traffic.after(memory.came, came, losing, snapshot.now_ms),
+            losing,
         ),
     )
 

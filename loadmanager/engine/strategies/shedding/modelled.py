@@ -29,8 +29,12 @@ NEAR = 0.05
 """It is brought as near as this part of the mean."""
 OF_FAR = 0.15
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
-USED_LEAST = 0.1
+USED_LEAST = 0.25
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
+ERRORS_TOLD, TOLD_MOST = 1.5, 0.04
+"""A difference between brokers that is less than so many usual errors of the model is worth no
+move, up to this one.
+"""
 OF_TOPICS, OF_TRAFFIC, OF_CLIENTS = 0.2, 0.24, 0.56
 """The parts that a bundle's topics, which its new owner opens, its traffic and its clients have in
 the price of its move, if it has as much of them as an average one.
@@ -143,7 +147,7 @@ class ModelledBrokers:
         by_traffic = (model.per_byte * carried).max(axis=0)
         self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
         """The usage of a bundle of average size at a broker of average size."""
-        self.price = 2 * difference * max(self.mean, USED_LEAST) * self.bundle
+        self.price = 2 * self._worth(difference) * self.bundle
         """What the move of such a bundle must gain."""
         self._of_clients = _part_of_clients(snapshot.pause_s)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
@@ -176,6 +180,14 @@ class ModelledBrokers:
             if name in wishes.cordons or wishes.refuses(name, None):
                 closed[self._row_of[name]] = True
         return closed
+
+    def _worth(self, difference: float) -> float:
+        """The difference between two brokers from which on moves are worth their price; one that
+        the model's error may have made is not.
+        """
+        error = float(np.median(self._model.error))
+        told_apart = min(ERRORS_TOLD * error, TOLD_MOST)
+        return max(difference * max(self.mean, USED_LEAST), told_apart)
 
     def _means(self) -> Array:
         means = np.full(len(self.names), self.mean)

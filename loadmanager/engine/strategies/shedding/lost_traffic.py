@@ -1,0 +1,137 @@
+"""Brokers where bundles lose their traffic: they take nothing.
+
+A broker that reports and does not serve, as one that cannot reach its bookies, or that clients
+cannot reach, uses next to no CPU, and neither does whatever comes to it. A shedder that fills what
+is empty would give it all bundles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from loadmanager.engine.load.reports import BundleData, TimeAverageBrokerData
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.wishes import EVERY_BUNDLE
+from loadmanager.kit.units import HOUR_MS, MINUTE_MS
+
+USUAL_PART, CAME_PART = 0.5, 0.6
+"""A broker takes nothing if its bundles have less than this part of their usual traffic, where all
+together have it; or if those that came have less than this part of what they had before, where
+those that moved elsewhere have it.
+"""
+LOST_LEAST, MOST = 3, 2 / 3
+"""So many bundles have to have lost it, and this part of them all: the clients of a single one go
+away by themselves.
+"""
+SHARE_LEAST = 0.05
+"""Bundles whose usual traffic is less than this part of an even share tell nothing of a broker."""
+BACK_MS = 3 * MINUTE_MS
+"""Clients take so long to come back."""
+REMEMBERED_MS, AGAIN_MS = 30 * MINUTE_MS, 2 * HOUR_MS
+"""What came counts for so long; at a broker where it was lost, until that one is tried again."""
+CAME_MAX = 300
+
+
+class Came(NamedTuple):
+    """A bundle that was moved."""
+
+    broker: str
+    bytes_s: float
+    """Its traffic before."""
+    at_ms: int
+
+
+def after(
+    before: Mapping[str, Came],
+    moves: Iterable[tuple[str, str, float]],
+    losing: Collection[str],
+    now_ms: int,
+) -> dict[str, Came]:
+    """What is remembered after a cycle with these moves: bundle, destination, bytes/s."""
+    remembered = {
+        bundle: each
+        for bundle, each in before.items()
+        if now_ms - each.at_ms < (AGAIN_MS if each.broker in losing else REMEMBERED_MS)
+    }
+    for bundle, broker, bytes_s in moves:
+        remembered.pop(bundle, None)
+        remembered[bundle] = Came(broker, bytes_s, now_ms)
+    return dict(list(remembered.items())[-CAME_MAX:])
+
+
+def losing_brokers(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> tuple[str, ...]:
+    """The brokers where traffic is lost, in order."""
+    return tuple(sorted({*_below_usual(snapshot), *_below_before(snapshot, came)}))
+
+
+def refusing(snapshot: ClusterSnapshot, losing: Sequence[str]) -> ClusterSnapshot:
+    """The cluster in which these brokers take nothing."""
+    if not losing:
+        return snapshot
+    refusals = dict.fromkeys(losing, frozenset({EVERY_BUNDLE}))
+    wishes = snapshot.wishes
+    return snapshot.having(wishes=replace(wishes, refusals={**wishes.refusals, **refusals}))
+
+
+def _below_usual(snapshot: ClusterSnapshot) -> Iterator[str]:
+    """Those whose bundles have far less than usual, while all together have it."""
+    reports, sums = snapshot.reports, snapshot.time_averages
+    usual = {name: _usual(sums[name]) for name in reports if name in sums}
+    whole = sum(usual.values())
+    if whole <= 0:
+        return
+    of_all = min(sum(reports[name].throughput for name in usual) / whole, 1.0)
+    for name, its in usual.items():
+        tells = its * len(usual) > SHARE_LEAST * whole
+        if tells and reports[name].throughput < USUAL_PART * of_all * its:
+            parts = [
+                (stats.throughput, before)
+                for bundle, stats in reports[name].last_stats.items()
+                if (before := _usual_of(snapshot.data_of(bundle))) > 0
+            ]
+            if _most_lost(parts, USUAL_PART * of_all):
+                yield name
+
+
+def _most_lost(bundles: Sequence[tuple[float, float]], part: float) -> bool:
+    """Whether most bundles have less than this part of what they had: now, before; bytes/s."""
+    lost = sum(now < part * before for now, before in bundles)
+    return lost >= max(LOST_LEAST, MOST * len(bundles))
+
+
+def _usual(sums: TimeAverageBrokerData) -> float:
+    """Bytes/s; those of a burst are not among the long-term ones."""
+    return min(
+        sums.short_term_msg_throughput_in + sums.short_term_msg_throughput_out,
+        sums.long_term_msg_throughput_in + sums.long_term_msg_throughput_out,
+    )
+
+
+def _usual_of(data: BundleData) -> float:
+    return min(data.short_term_data.throughput, data.long_term_data.throughput)
+
+
+def traffic_before(snapshot: ClusterSnapshot, bundle: str) -> float:
+    """Bytes/s of a bundle that is to move, without those of a burst."""
+    return min(snapshot.averages.quick_of(bundle), _usual_of(snapshot.data_of(bundle)))
+
+
+def _below_before(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> Iterator[str]:
+    """Those where what came has far less than before, while what went elsewhere has not."""
+    parts = dict[str, list[tuple[float, float]]]()
+    for bundle, each in came.items():
+        report = snapshot.reports.get(each.broker)
+        if report is None or snapshot.now_ms - each.at_ms < BACK_MS:
+            continue
+        stats = report.last_stats.get(bundle)
+        if stats is not None and each.bytes_s > 0:
+            now = min(stats.throughput, each.bytes_s)
+            parts.setdefault(each.broker, []).append((now, each.bytes_s))
+    all_has, all_had = (sum(sum(of[at] for of in its) for its in parts.values()) for at in (0, 1))
+    for broker, its in parts.items():
+        has, had = (sum(of[at] for of in its) for at in (0, 1))
+        part = (all_has - has) / (all_had - had) if all_had > had else 1.0
+        if has < CAME_PART * part * had and _most_lost(its, CAME_PART * part):
+            yield broker
