@@ -15,12 +15,14 @@ def test_traffic_that_uses_next_to_nothing_tells_the_least() -> None:
         carried_percent=1.23, measurable_from_percent=5.0, at_least=4.25, at_least_without_one=2.83,
     )  # fmt: skip
     assert headroom_text(room, [0.01]) == (
-        "spread evenly, CPU is below 85% up to at least 4.2 times the traffic, 2.8 times it if the "
-        "broker with most room is lost (the traffic uses 1.2% of CPU on the mean, which is too "
-        "little to tell how much more than that)"
+        "if the load were even, no broker would be above 85% up to at least 4.2 times the traffic, "
+        "2.8 times it if the broker with most room is lost (the traffic uses 1.2% of CPU on the "
+        "mean, which is too little to tell how much more than that)"
     )
     room.carried_percent = 5.0
-    assert headroom_text(room, []).startswith("spread evenly, CPU is below 85% up to 31.4 times")
+    assert headroom_text(room, []).startswith(
+        "if the load were even, CPU would be below 85% up to 31.4 times"
+    )
 
 
 @pytest.mark.parametrize(("cordoned", "said"), [(1, "1 cordoned broker counts"), (2, "s count")])

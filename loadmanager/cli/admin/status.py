@@ -280,13 +280,14 @@ def _note(broker: BrokerShown) -> str:
 def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
     """How much more the brokers could carry; `errors`: of the model of usage, for each broker."""
     resource = RESOURCES.get(room.resource, room.resource)
-    text = f"spread evenly, {resource} is below {room.below_percent:g}% up to "
     basis = []
     if room.measurable:
+        text = f"if the load were even, {resource} would be below {room.below_percent:g}% up to "
         text += f"{_times(room.times)} the traffic"
         without_one = room.times_without_one
     else:
-        text += f"at least {_times(room.at_least)} the traffic"
+        text = f"if the load were even, no broker would be above {room.below_percent:g}% up to at "
+        text += f"least {_times(room.at_least)} the traffic"
         without_one = room.at_least_without_one
         basis.append(
             f"the traffic uses {room.carried_percent:.1f}% of {resource} on the mean, which is too "

@@ -34,8 +34,8 @@ class Headroom:
     """The same without the broker that has the most room; 0 where there is only one."""
     carried_usage: float
     """What the present traffic uses of a broker on the mean, as a fraction."""
-    least: float
-    least_without_one: float
+    least: float = 0.0
+    least_without_one: float = 0.0
     """The same multiples if all that is used were the traffic's: they carry so much at least."""
 
 
@@ -61,17 +61,17 @@ def headroom(
     if closed is not None:
         room[closed[counts]] = 0.0
     whole = float(room.sum())
-    by_work = per_work[counts] * work[counts]
-    used = float(np.maximum(beside[counts] + by_work, by_work).sum())
-    is_open = room > 0
-    least = limit * float(is_open.sum()) / used
-    return Headroom(
-        whole / carried,
-        (whole - float(room.max())) / carried,
-        float(by_work.mean()),
-        least,
-        max(least - limit / used, 0.0),
-    )
+    usage = float((per_work[counts] * work[counts]).mean())
+    return Headroom(whole / carried, (whole - float(room.max())) / carried, usage)
+
+
+def at_least(limit: float, usage: Array, closed: NDArray[np.bool_]) -> tuple[float, float]:
+    """The traffic that is carried below a limit at least, and without one broker, as multiples: if
+    all that is used were the traffic's. `usage`, `closed`: `[broker]`.
+    """
+    each = limit / max(float(usage.sum()), CARRIED_MIN)
+    number = int((~closed).sum())
+    return each * number, each * max(number - 1, 0)
 
 
 def measurable_from(errors: Sequence[float]) -> float:

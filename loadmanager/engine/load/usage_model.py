@@ -14,14 +14,14 @@ changes: such a broker, as one without a sensor, uses what its traffic says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array
-from loadmanager.engine.load.headroom import Headroom, headroom
+from loadmanager.engine.load.headroom import Headroom, at_least, headroom, measurable_from
 from loadmanager.engine.load.learned import Learned
 
 RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
@@ -92,7 +92,8 @@ class UsageModel:
     def headroom(
         self, limit: float, closed: NDArray[np.bool_] | None = None
     ) -> tuple[str, Headroom] | None:
-        """The resource that ends first as traffic grows, and its headroom below this usage; None:
+        """The resource that ends first as traffic grows, and its headroom below this usage; the one
+        that is used most, if the traffic uses too little of that to tell which ends first. None:
         nothing is carried, or no sensor says what that costs. `closed`: `[broker]`.
         """
         if not self.trusted.any():
@@ -100,4 +101,13 @@ class UsageModel:
         parts = zip(RESOURCES, self.base, self.per_byte, self.carried, strict=True)
         rooms = [(name, headroom(limit, *of_one, closed=closed)) for name, *of_one in parts]
         ends = [(name, room) for name, room in rooms if room is not None]
-        return min(ends, key=lambda end: end[1].times, default=None)
+        if not ends:
+            return None
+        used = (self.base + self.per_byte * self.carried).mean(axis=1)
+        most, room = rooms[int(used.argmax())]
+        name, first = min(ends, key=lambda end: end[1].times)
+        if room is None or room.carried_usage < measurable_from(self.error.tolist()):
+            name, first = most, room or Headroom(0.0, 0.0, 0.0)
+        none = np.zeros(len(self.measured), np.bool_)
+        least, without_one = at_least(limit, self.measured, none if closed is None else closed)
+        return name, replace(first, least=least, least_without_one=without_one)
