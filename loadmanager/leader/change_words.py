@@ -166,7 +166,9 @@ def wish_words(path: str, before: str | None, after: str | None) -> str:
     of = paths.decode(paths.last(path))
     if path == paths.PAUSE:
         was = f" (were paused{pause})" if (pause := _pause(before)) else ""
-        return f"let the moves go on{was}" if after is None else f"paused the moves{_pause(after)}"
+        if after is None:
+            return f"let the moves go on{was}"
+        return f"paused the moves{_pause(after)}{was}"
     if path.startswith(f"{paths.PINS}/"):
         was = f" (was pinned{pin})" if (pin := _pin(before)) else ""
         return f"unpinned {of}{was}" if after is None else f"pinned {of}{_pin(after)}{was}"

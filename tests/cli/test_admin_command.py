@@ -957,7 +957,7 @@ async def test_cordon(capsys: pytest.CaptureFixture[str]) -> None:
         listed = {item["broker"]: item for item in await shell.json("brokers", "list")}
         assert (listed[there]["cordon"]["state"], listed[there]["active"]) == ("cordoned", True)
         assert f"{there}" in (await shell.run("brokers", "list"))[1]
-        assert "cordoned (disk; by 127.0.0.1)" in (await shell.run("brokers", "list"))[1]
+        assert "cordoned (disk; ordered by 127.0.0.1)" in (await shell.run("brokers", "list"))[1]
         await shell.run("topics", "lookup", "acme/orders/t")
         assert set(served.owners().values()) <= {served.broker_id(0)}
         assert (await shell.run("brokers", "uncordon", there))[0] == 0

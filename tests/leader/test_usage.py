@@ -112,8 +112,11 @@ async def test_what_the_others_would_use_without_a_broker() -> None:
             assert it.usage_after == pytest.approx(it.usage + more, abs=0.1)
         text = list(losses_text(loss))
         assert "OVERLOADED THEN, above 85%: 1 broker" in text
-        named = [line for line in text if " now to " in line]
-        assert named[0].startswith(f"  {there.broker} from ")
+        named = [line for line in text if " by the model, in which these bundles add " in line]
+        assert named[0].startswith(f"  {there.broker}: then ")
+        assert f"  {there.broker}: 40.0% by its last report, then " in "\n".join(
+            losses_text(loss, {there.broker: 0.4})
+        )
         await led.report(2, {}, cpu=5, at_ms=9_000)
         nothing = await led.overview.loss(["b2:8080"], 10)
         assert all(it.usage_after == it.usage for it in nothing.remaining)

@@ -25,7 +25,6 @@ from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, le
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
-from loadmanager.cli.admin.sentences import ordered
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
@@ -200,7 +199,8 @@ def _cordon_then(cordon: DocumentThen) -> str:
 def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     if cordon is None:
         return ""
-    note = f" ({about})" if (about := ordered(cordon)) else ""
+    by = f"ordered by {cordon.by}" if cordon.by else ""
+    note = f" ({about})" if (about := "; ".join(filter(None, (cordon.note, by)))) else ""
     away = "" if active or cordon.state == "stopped" else ", not active"
     return progress_text(cordon) + away + note
 

@@ -21,6 +21,7 @@ from loadmanager.cli.admin.moves import owner_of
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
 from loadmanager.cli.terminal import Cell, Shown, table
+from loadmanager.engine.history.clients import REFUSED, ClientStep
 from loadmanager.engine.history.records import Decision, recorded_move
 from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_first
 from loadmanager.kit.errors import OperationalError
@@ -28,6 +29,7 @@ from loadmanager.kit.units import HOUR_MS
 
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""
+REFUSALS_MAX = 1_000
 OWNERS_MAX = 20
 """Bundles whose owner is asked for."""
 MEANT = (
@@ -79,7 +81,7 @@ def interrupted(
     shown = worst_first(waits, as_of_ms)[:limit]
     held_at = _held_at(admin, shown) if now_ms() <= end_ms + AFTER_MS else {}
     holds = held_between(admin, begin_ms, as_of_ms, by_name.losses) if shown else []
-    causes = _Causes(by_name.lapses, held_at, holds, as_of_ms)
+    causes = _Causes(by_name.lapses, held_at, holds, _refusals(admin, shown, begin_ms), as_of_ms)
     data = [_data(it, causes) for it in shown]
     parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
     if waits:
@@ -110,6 +112,28 @@ def _move(admin: AdminClient, name: str) -> Decision:
                 raise OperationalError(f"move {name} closed no clients: {record.outcome}")
             return record
     raise OperationalError(f"no move {name} is recorded yet: it is once its clients are counted")
+
+
+def _refusals(admin: AdminClient, waits: Sequence[Interrupted], since_ms: int) -> dict[Key, str]:
+    """For those that are not back and were refused since they were interrupted: how often, and what
+    the last answer was.
+    """
+    missing = {key_of(it.client): it for it in waits if it.back_at is None}
+    if not missing:
+        return {}
+    events = events_of(admin, (REFUSED,), since_ms=since_ms, limit=REFUSALS_MAX).events
+    steps = dict[Key, list[ClientStep]]()
+    for event in events:
+        step = event.record_as(ClientStep)
+        it = missing.get(key_of(step))
+        if it is not None and event.last >= it.since:
+            steps.setdefault(key_of(step), []).append(step)
+    texts = dict[Key, str]()
+    for key, refused in steps.items():
+        last = max(refused, key=lambda step: step.ts)
+        times = sum(step.times for step in refused)
+        texts[key] = f"{last.broker} refused it, {count_of(times, 'time')}: {last.reason}"
+    return texts
 
 
 def _held_at(admin: AdminClient, waits: Sequence[Interrupted]) -> dict[Key, str]:
@@ -181,7 +205,7 @@ def _row(it: Interrupted, causes: _Causes) -> tuple[Cell, ...]:
         step.topic,
         clock(it.since),
         step.broker,
-        "; ".join(filter(None, (causes.because(it), causes.held_text(it)))),
+        "; ".join(filter(None, (causes.because(it), causes.why_not_yet(it)))),
         it.back or None,
     )
 
@@ -194,6 +218,8 @@ class _Causes:
     held_at: Mapping[Key, str]
     """Where limits hold connections of the address of one that is not back."""
     holds: Sequence[ConnectionHold]
+    refusals: Mapping[Key, str]
+    """What those that are not back were told when they tried."""
     as_of_ms: int
 
     def because(self, it: Interrupted) -> str:
@@ -215,14 +241,22 @@ class _Causes:
         """The connection of its address that limits held longest while it waited."""
         return None if it.stood else longest_for(self.holds, it, self.as_of_ms)
 
-    def held_text(self, it: Interrupted) -> str:
-        """What limits had to do with it; empty: nothing that is known."""
+    def why_not_yet(self, it: Interrupted) -> str:
+        """Why it is not back: who refused it, or what limits had to do with it; empty: nothing that
+        is known.
+        """
+        refusal = self.refusals.get(key_of(it.client))
+        if it.back_at is None and refusal is not None:
+            return refusal
         if (holder := self.holder(it)) is not None:
-            return f"{holder} holds connections of its address for a limit"
+            return f"{holder} holds connections from its host for a limit, maybe not its own"
         if (hold := self.hold(it)) is None:
             return ""
         lasted = span(hold.overlap_ms(it, self.as_of_ms))
-        return f"for {lasted} of it, {hold.broker} held a connection of its address: {hold.limits}"
+        whose = "its connection"
+        if (hold.broker, hold.client) != (it.back, it.over):
+            whose = "a connection from its host, maybe not its own"
+        return f"for {lasted} of it, {hold.broker} held {whose}: {hold.limits}"
 
 
 def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:

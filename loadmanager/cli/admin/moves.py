@@ -255,8 +255,12 @@ def moves_pause(admin: AdminClient, duration: float, note: str) -> Output:
     What an operator orders for one bundle goes on: `bundles move`, `unload`, `split` and `merge`.
     """
     wanted = {"seconds": duration, "note": note}
+    before = None
+    with contextlib.suppress(OperationalError):  # the order counts
+        before = admin.get(MOVES + query(limit=1), MovesShown).paused
     pause, raw = admin.ask("PUT", f"{MOVES}/pause", wanted, PauseShown)
-    return done(f"moves are paused until {clock(pause.until)}: {PAUSED}", **raw)
+    was = "" if before is None else f"; before, {paused_text(before, 'were')}"
+    return done(f"moves are paused until {clock(pause.until)}: {PAUSED}{was}", **raw)
 
 
 @group.command("resume")

@@ -65,7 +65,7 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
     answers, missing = ask_each(admin, brokers_of(admin), _in_force)
     compared = _compared(answers)
     origins, _ = ask_each(admin, list(answers), _origins)
-    defaults, changes = _defaults(), last_changes(admin)
+    defaults, changes = _defaults(), _last_changes(admin)
     if every:
         names = admin.get(CONFIGURATION, Names)
         rows = list(_every(names, values, answers, origins, defaults))
@@ -105,8 +105,25 @@ class LastChange:
         return {"changedAt": self.ts, "changedBy": self.who, "before": self.before}
 
 
-def last_changes(admin: AdminClient) -> dict[str, LastChange]:
+def _last_changes(admin: AdminClient) -> dict[str, LastChange]:
     """Key → its last change that is recorded; none if nobody can say."""
+    last = dict[str, LastChange]()
+    for key, change, _ in _recorded_changes(admin):
+        last.setdefault(key, change)
+    return last
+
+
+def last_switch(admin: AdminClient, keys: Collection[str]) -> tuple[str, LastChange] | None:
+    """The last change that switched one of these keys, which are true if they are not set."""
+    for key, change, after in _recorded_changes(admin):
+        was, then = (("true" if it is None else it).lower() for it in (change.before, after))
+        if key in keys and was != then:
+            return key, change
+    return None
+
+
+def _recorded_changes(admin: AdminClient) -> Iterator[tuple[str, LastChange, str | None]]:
+    """Key, its change and the value after it, the newest first; none if nobody can say."""
     try:
         if has_archives(admin):
             events = events_of(admin, ("change",), SETTINGS, limit=CHANGES_MAX).events
@@ -114,18 +131,15 @@ def last_changes(admin: AdminClient) -> dict[str, LastChange]:
         else:
             records = changes_of(admin, None, None, None, limit=1_000).changes
     except LoadManagerError:
-        return {}
-    last = dict[str, LastChange]()
-    for record in records:  # the newest first
+        return
+    for record in records:
         if record.path != paths.DYNAMIC_CONFIGURATION or record.failed:
             continue
         before, after = fields_of_change(record.before), fields_of_change(record.after)
-        for key in (*before, *after):
+        for key in dict.fromkeys((*before, *after)):
             if before.get(key) != after.get(key):
-                was = str(before[key]) if key in before else None
-                who = record.role or record.address
-                last.setdefault(key, LastChange(record.ts, who, was))
-    return last
+                was, then = (str(of[key]) if key in of else None for of in (before, after))
+                yield key, LastChange(record.ts, record.role or record.address, was), then
 
 
 def _set_keys(

@@ -44,7 +44,7 @@ from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import EVENTS_MAX, todays_interruptions
 from loadmanager.cli.admin.past_status import status_at
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
-from loadmanager.cli.admin.settings import last_changes
+from loadmanager.cli.admin.settings import last_switch
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
@@ -311,9 +311,8 @@ def _times(factor: float) -> str:
 
 def _switched(admin: AdminClient, cluster: ClusterShown) -> str:
     """Since when and by whom balancing is on or off, if somebody switched it."""
-    changes = {key: it for key, it in last_changes(admin).items() if key in SWITCHES}
-    if changes:
-        key, last = max(changes.items(), key=lambda of: of[1].ts)
+    if (switch := last_switch(admin, SWITCHES)) is not None:
+        key, last = switch
         was = "not set" if last.before is None else last.before
         return f" since {clock(last.ts)} by {last.who} ({key}, which was {was})"
     return "" if cluster.balancing else f" (see {' and '.join(SWITCHES)} in `settings list --all`)"

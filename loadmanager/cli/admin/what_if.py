@@ -155,10 +155,14 @@ def _verdict(loss: LossShown, reported: Mapping[str, float]) -> Iterator[str]:
         yield f"of {count_of(len(after), 'other broker')}, none would be above {limit:g}%:"
     for it in after[:LOST_NAMED]:
         error = f", the model is {100 * it.usage_error:.1f} points off on the mean"
-        now = f"{it.usage:.0%} now"
+        adds = 100 * (it.usage_after - it.usage)
+        by_model = (
+            f"{it.usage_after:.0%} by the model, in which these bundles add {adds:.1f} points"
+        )
+        now = ""
         if (last := reported.get(it.broker)) is not None:
-            now += f" by the model ({100 * last:.1f}% by its last report)"
-        yield f"  {it.broker} from {now} to {it.usage_after:.0%}{error}"
+            now = f"{100 * last:.1f}% by its last report, "
+        yield f"  {it.broker}: {now}then {by_model}{error}"
     unmeasured = sum(each.rate is None for each in loss.bundles)
     if unmeasured:
         count = count_of(unmeasured, "bundle")

@@ -52,6 +52,8 @@ class Interrupted:
     """None: it was not seen to be back."""
     back: str = ""
     """The broker that serves it since."""
+    over: str = ""
+    """Its connection there."""
     stood: bool = False
     """Whether its broker stood still, and served it on afterwards."""
 
@@ -86,6 +88,7 @@ class _Timeline:
     def _back(self, key: Key, step: ClientStep) -> None:
         if (waits := self.open.pop(key, None)) is not None:
             waits.back_at, waits.back = max(step.ts, waits.since), step.broker
+            waits.over = step.client
 
     def left(self, step: ClientStep) -> None:
         key = key_of(step)
