@@ -98,14 +98,15 @@ def _held_now(admin: AdminClient) -> list[ConnectionHold]:
 def longest_for(
     holds: Iterable[ConnectionHold], it: Interrupted, as_of_ms: int
 ) -> ConnectionHold | None:
-    """The hold of a connection of its address that a client may have waited for longest; None:
-    there was none, or it was at the broker that it had lost.
+    """The hold that a client waited for longest: of the connection over which it came back. Of one
+    that is not back, of any connection of its address, but not at the broker that it had lost.
     """
     address = address_of(it.client.client)
     of_address = [
         hold
         for hold in holds
         if address_of(hold.client) == address
+        and (it.back_at is None or (hold.broker, hold.client) == (it.back, it.over))
         and not (it.lost and hold.broker == it.client.broker)
         and hold.overlap_ms(it, as_of_ms) >= LEAST_MS
     ]

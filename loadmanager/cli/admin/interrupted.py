@@ -61,8 +61,9 @@ def interrupted(
 
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
-    not in these times. It says for how much of its wait limits held a connection of its address, if
-    for a second or longer, and of those not back, whether they do now.
+    not in these times. It says for how much of its wait limits held the connection over which it
+    came back, if for a second or longer; and of those not back, whether somebody refused them, or
+    limits hold a connection from their host.
 
     Those of the last hour, or since --since; with --at, those of the hour before. MOVE is an id of
     `moves list`, BROKER one that lost or gave up its clients; another NAME is a part of a topic, a
@@ -254,7 +255,7 @@ class _Causes:
             return ""
         lasted = span(hold.overlap_ms(it, self.as_of_ms))
         whose = "its connection"
-        if (hold.broker, hold.client) != (it.back, it.over):
+        if it.back_at is None:
             whose = "a connection from its host, maybe not its own"
         return f"for {lasted} of it, {hold.broker} held {whose}: {hold.limits}"
 
