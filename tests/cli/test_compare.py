@@ -246,6 +246,27 @@ def test_causes(events: list[ArchivedEvent], cause: str) -> None:
     assert changed.cause == cause
 
 
+def move(number: int, ts: int, source: str, destination: str, author: str) -> ArchivedEvent:
+    """A record of a move of the bundle."""
+    of = {"epoch": 1, "cycle": 0, "strategy": "", "action": "move", "bundle": f"t/n/{LOW}"}
+    ways = {"source": source, "destination": destination, "author": author, "state": "done"}
+    return ArchivedEvent(
+        number, "decision.move", ts, ts, 1, {"ts": ts, "broker": "a", **of, **ways}
+    )
+
+
+def test_the_last_of_several_causes_counts() -> None:
+    """The balancer moved it to b; then an operator did, or its broker was lost."""
+    first = [move(1, 5, "a", "b", "cycle"), step(2, 6, "Owned")]
+    by_operator = [*first, move(3, 7, "b", "c", "operator"), step(4, 8, "Free", "operator")]
+    (changed,) = causes_of([(f"t/n/{LOW}", "a", "c")], by_operator)
+    assert changed.cause == "an operator moved them"
+    (changed,) = causes_of([(f"t/n/{LOW}", "a", "c")], [*first, member(3, 7, "left", how="lost")])
+    assert changed.cause == "their broker was lost"
+    (changed,) = causes_of([(f"t/n/{LOW}", "a", "b")], first)
+    assert changed.cause == "the balancer moved them"
+
+
 def test_a_time_without_an_owner_that_is_known_to_within_a_session() -> None:
     """Least and most have one unit, and the longest says how much earlier it may have begun."""
     gaps = [Gap(0, 20_000, 30_000), Gap(3_600_000, 3_649_000, 33_000)]

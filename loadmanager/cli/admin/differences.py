@@ -165,38 +165,54 @@ class Missing:
 def causes_of(
     changed: Iterable[tuple[str, str | None, str | None]], events: Iterable[ArchivedEvent]
 ) -> list[Changed]:
-    """Bundle, owner before and after, with the cause: of a bundle that moved several times, that of
-    the last move, unless its owner before was lost. `events`: what was recorded between, of moves,
-    owners and members, the oldest first.
+    """Bundle, owner before and after, with the cause: of a bundle that changed its owner several
+    times, that of the last time. `events`: what was recorded between, of moves, owners and members,
+    the oldest first.
     """
-    ended = dict[tuple[str, str], str]()
-    moved = dict[tuple[str, str], str]()
-    came = dict[tuple[str, str], str]()
-    left = dict[str, str]()
+    known = _Causes()
     for event in events:
         if event.kind == OwnershipStep.kind:
-            step = event.record_as(OwnershipStep)
-            if step.after == BundleState.FREE.value and step.cause in ENDED_BY:
-                ended.setdefault((step.bundle, step.broker), step.cause or "")
+            known.step(event.record_as(OwnershipStep))
         elif event.kind == MemberChange.kind:
-            change = event.record_as(MemberChange)
-            if change.event == "left":
-                left[change.of] = LEFT.get(change.how, LEFT["lost"])
+            known.member(event.record_as(MemberChange))
         elif event.kind == f"{Decision.kind}.move":
-            move = event.record_as(Decision)
-            if move.state == MoveState.DONE.value and move.source:
-                author = MOVED_BY.get(move.author or "", MOVED_BY[Author.OPERATOR.value])
-                moved.setdefault((move.bundle or "", move.source), author)
-                came[move.bundle or "", move.destination or ""] = author
+            known.move(event.record_as(Decision))
+    return [Changed(*it, known.cause(it[0], it[1] or "", it[2] or "")) for it in changed]
 
-    def cause(bundle: str, owner: str, after: str) -> str:
-        key, own = (bundle, owner), ended.get((bundle, owner))
-        author = moved.get(key) and came.get((bundle, after), moved[key])
+
+@dataclass(slots=True)
+class _Causes:
+    """What was recorded, the last of each kind."""
+
+    ended: dict[tuple[str, str], str] = field(default_factory=dict)
+    moved: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Bundle and broker → the cause for which it served the bundle no more."""
+    left: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, list[str]] = field(default_factory=dict)
+    """Bundle → those that served it, one after the other."""
+
+    def step(self, step: OwnershipStep) -> None:
+        if step.after == BundleState.FREE.value and step.cause in ENDED_BY:
+            self.ended[step.bundle, step.broker] = step.cause or ""
+        elif step.after == BundleState.OWNED.value:
+            self.owners.setdefault(step.bundle, []).append(step.broker)
+
+    def member(self, change: MemberChange) -> None:
+        if change.event == "left":
+            self.left[change.of] = LEFT.get(change.how, LEFT["lost"])
+
+    def move(self, move: Decision) -> None:
+        if move.state == MoveState.DONE.value and move.source:
+            author = MOVED_BY.get(move.author or "", MOVED_BY[Author.OPERATOR.value])
+            self.moved[move.bundle or "", move.source] = author
+
+    def cause(self, bundle: str, before: str, after: str) -> str:
+        owners = self.owners.get(bundle, ())
+        last = next((it for it in reversed(owners) if it != after), before)
+        moved, own = self.moved.get((bundle, last)), self.ended.get((bundle, last))
         if own == LifeCause.LOSS.value or own is None:
-            return author or left.get(owner) or ENDED_BY.get(own or "", UNKNOWN)
-        return author or ENDED_BY[own]
-
-    return [Changed(*it, cause(it[0], it[1] or "", it[2] or "")) for it in changed]
+            return moved or self.left.get(last) or ENDED_BY.get(own or "", UNKNOWN)
+        return moved or ENDED_BY[own]
 
 
 def changed_owners(

@@ -38,6 +38,8 @@ class Cluster:
         """brokerId → what another process uses there."""
         self.size: dict[str, float] = {}
         """brokerId → its size, if that is not 1."""
+        self.card: dict[str, float] = {}
+        """brokerId → what its network card carries, as a multiple of `BYTES_OF_A_BROKER`."""
         self.own_namespaces = False
         """Whether no two brokers share one."""
         self.learned = Learned()
@@ -80,7 +82,12 @@ class Cluster:
         used = self.shown.get(name, usual)
         limit = 800 * self.size.get(name, 1.0)
         own = ResourceUsage() if used is None else ResourceUsage(usage=used * limit, limit=limit)
-        return a_report(stats, cpu=own, msg_throughput_in=bytes_s, last_update=self._now_ms)
+        card = ResourceUsage()
+        if (times := self.card.get(name)) is not None:
+            kbit = 8 / 1000 * BYTES_OF_A_BROKER
+            card = ResourceUsage(usage=bytes_s / BYTES_OF_A_BROKER * kbit, limit=times * kbit)
+        more = {"msg_throughput_in": bytes_s, "last_update": self._now_ms, "bandwidth_in": card}
+        return a_report(stats, cpu=own, **more)
 
 
 def even(brokers: int = 5, *, idle: float = 0.0, part: float = 0.5) -> Cluster:
@@ -230,6 +237,17 @@ def test_a_broker_without_a_sensor_uses_what_its_traffic_costs() -> None:
     assert [doubt.code for doubt in model.doubts] == ["NoSensor"]
     assert cluster.usage(model)["b0:8080"] == pytest.approx(0.3)
     assert not model.trusted[0]
+
+
+def test_a_broker_that_says_no_speed_of_its_card_has_one_like_the_others() -> None:
+    """Its bytes are not charged to the cards of those that say it."""
+    cluster = even(4)
+    cluster.card = {"b0:8080": 2.0, "b1:8080": 2.0}
+    model = cluster.minutes(10)
+    of_card = model.usages(model.carried)[2]
+    assert of_card == pytest.approx([0.25] * 4, abs=0.02)
+    cluster.card["b2:8080"] = cluster.card["b3:8080"] = 1.0
+    assert cluster.minutes(30).usages(model.carried)[2][2:] == pytest.approx([0.5] * 2, abs=0.04)
 
 
 def test_a_broker_that_loses_its_sensor_uses_what_it_used() -> None:
