@@ -27,6 +27,7 @@ from loadmanager.cli.admin.asking import (
     topic_path,
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
@@ -45,8 +46,9 @@ from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_te
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import limit_words
-from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.kit.names import TopicName
+from loadmanager.kit.units import HOUR_MS
 from loadmanager.limits.tracker import HoldCause
 
 FIELDS = {
@@ -224,9 +226,27 @@ def _why_of(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
     try:
         return _why_held(admin, topic)
     except AnsweredError as error:
-        if error.status == NOT_THERE and (text := may_wait_anywhere(admin)):
-            raise OperationalError(f"{error}; {text}") from None
-        raise
+        if error.status != NOT_THERE:
+            raise
+        more = filter(None, (_not_back(admin, topic), may_wait_anywhere(admin)))
+        raise OperationalError("; ".join((str(error), *more))) from None
+
+
+def _not_back(admin: AdminClient, topic: str) -> str:
+    """How many of a topic's clients wait since a move, a loss or a standstill of the last hour."""
+    name, end_ms = str(TopicName.parse(topic)), now_ms()
+    try:
+        waits = interrupted_between(admin, end_ms - HOUR_MS, end_ms).waits
+    except LoadManagerError:  # without archives, or of a daemon
+        return ""
+    count = sum(it.back_at is None and it.client.topic == name for it in waits)
+    if not count:
+        return ""
+    are = "is" if count == 1 else "are"
+    return (
+        f"{count_of(count, 'client')} of it {are} not seen to be back: `loadmanager admin "
+        f"interrupted {name}` says since when, and why"
+    )
 
 
 def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
@@ -241,7 +261,9 @@ def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
         f"subscription {name}: {_hold_text(state)}"
         for name, state in report["subscriptions"].items()
     ]
-    lines = lines or ["the topic has neither producers nor consumers"]
+    if not lines:
+        nobody = "the topic has neither producers nor consumers"
+        lines = ["; ".join(filter(None, (nobody, _not_back(admin, topic))))]
     others, at_ms = report.get("heldForOthers", []), now_ms()
     lines += held_for_others(others, at_ms)
     lines += waiting_since(admin, str(TopicName.parse(topic)), others, at_ms)
