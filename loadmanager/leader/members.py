@@ -19,7 +19,12 @@ from loadmanager.engine.history.members import UNTIL
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.conf import Live, conf
-from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
+from loadmanager.kit.errors import (
+    ConflictError,
+    LoadManagerError,
+    NotFoundError,
+    OperationalError,
+)
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Check, Create, Put, Store
@@ -452,7 +457,11 @@ class TermMembers:
         )
 
     async def forget(self, broker: str) -> None:
-        """Forget a broker that left. Raises `NotFoundError` if it is not remembered."""
+        """Forget a broker that left. Raises `NotFoundError` if it is not remembered, and
+        `ConflictError` if it is there again.
+        """
+        if broker in self.brokers.registered:
+            raise ConflictError(f"{broker} is there: only a broker that left can be forgotten")
         if broker not in self._book:
             raise NotFoundError(f"{broker} is not among the brokers that left")
         self._tell_those_so_far(self._book.pop(broker), self.moves.term.clock.now_ms())

@@ -182,7 +182,7 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "/loadmanager/wishes/pause",
             '{"untilMs":1600000000000}',
             '{"untilMs":1700000000000,"note":""}',
-            "paused the moves until 2023-11-14 22:13:20Z",
+            "paused the moves until 2023-11-14 22:13:20Z (were paused until 2020-09-13 12:26:40Z)",
         ),
         (
             "DELETE /loadmanager/v1/moves/pause",

@@ -34,9 +34,12 @@ export function shortBundle(bundle: string): string {
 const words = (name: string): string =>
   name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replace(/_/g, " ");
 
+/** Figures that are shown in percent. */
+const FRACTIONS = new Set(["usage", "average", "threshold"]);
+
 export function numbers(why: Record<string, number | string> | undefined): string {
   return Object.entries(why ?? {})
-    .map(([name, value]) => `${words(name)} ${figure(value)}`)
+    .map(([name, value]) => `${words(name)} ${FRACTIONS.has(name) ? `${(100 * Number(value)).toFixed(1)}%` : figure(value)}`)
     .join(", ");
 }
 

@@ -169,15 +169,15 @@ def causes_of(
     times, that of the last time. `events`: what was recorded between, of moves, owners and members,
     the oldest first.
     """
-    known = _Causes()
+    causes = _Causes()
     for event in events:
         if event.kind == OwnershipStep.kind:
-            known.step(event.record_as(OwnershipStep))
+            causes.step(event.record_as(OwnershipStep))
         elif event.kind == MemberChange.kind:
-            known.member(event.record_as(MemberChange))
+            causes.member(event.record_as(MemberChange))
         elif event.kind == f"{Decision.kind}.move":
-            known.move(event.record_as(Decision))
-    return [Changed(*it, known.cause(it[0], it[1] or "", it[2] or "")) for it in changed]
+            causes.move(event.record_as(Decision))
+    return [Changed(*it, causes.cause(it[0], it[1] or "", it[2] or "")) for it in changed]
 
 
 @dataclass(slots=True)

@@ -39,11 +39,18 @@ def lines_of(decision: DecisionShown) -> list[str]:
     return [*lines, f"    and {more} more"] if more > 0 else lines
 
 
+FRACTIONS = ("usage", "average", "threshold")
+"""Figures that are shown in percent."""
+
+
 def numbers(why: object) -> str:
     """The figures behind a decision."""
     if not isinstance(why, Mapping):
         return ""
-    return ", ".join(f"{_words(name)} {_figure(value)}" for name, value in why.items())
+    return ", ".join(
+        f"{_words(name)} {_percent(value) if name in FRACTIONS else _figure(value)}"
+        for name, value in why.items()
+    )
 
 
 def because(reason: str, why: object) -> str:
@@ -114,6 +121,13 @@ def _used(why: object) -> str:
 
 def _words(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name).replace("_", " ")
+
+
+def _percent(value: object) -> str:
+    try:
+        return f"{float(str(value)):.1%}"
+    except ValueError:
+        return str(value)
 
 
 def _figure(value: object) -> str:

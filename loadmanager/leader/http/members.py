@@ -40,7 +40,7 @@ class MemberRoutes:
         """
         return shown(self._absences().shown())
 
-    @of_leader(also={404: "it is not among those that left"})
+    @of_leader(also={404: "it is not among those that left", 409: "it is there again"})
     async def forget(self, request: web.Request) -> web.Response:
         """Forget a broker that left and is not to come back."""
         await self._absences().forget(request.match_info["broker"])

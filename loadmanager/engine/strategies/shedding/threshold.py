@@ -21,6 +21,7 @@ from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 from loadmanager.kit.units import MIB
 
+SMOOTHED = "smoothed usage"
 MARGIN = 0.05
 """A broker is brought this far below average + threshold."""
 LOWER_BOUNDARY_MARGIN = 0.5
@@ -64,10 +65,12 @@ def shed(
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     threshold = own.threshold_percent / 100
-    limit = f"average {average:.4f} + threshold {threshold:g}"
+    limit = f"the mean of {average:.1%} + {own.threshold_percent:g}%"
     for broker, usage in zip(columns.names, usages.tolist(), strict=True):
         if usage < average + threshold:
-            skipped.append(Skip(broker, "NotOverloaded", f"usage {usage:.4f} is below {limit}"))
+            skipped.append(
+                Skip(broker, "NotOverloaded", f"{SMOOTHED} {usage:.1%} is below {limit}")
+            )
             continue
         goal = snapshot.reports[broker].throughput * (usage - average - threshold + MARGIN)
         why: dict[str, float | str] = {"usage": usage, "average": average, "threshold": threshold}
@@ -92,7 +95,8 @@ def _shed_broker(
             Skip(
                 broker,
                 "BelowMinimumThroughput",
-                f"{goal:.0f} bytes/s to move, less than {minimum:.0f}",
+                f"{goal / MIB:.3g} MiB/s to move, less than {own.min_throughput_mib:g} "
+                "(loadBalancerBundleUnloadMinThroughputThreshold)",
             )
         )
         return []
