@@ -165,12 +165,12 @@ def wish_words(path: str, before: str | None, after: str | None) -> str:
     """What became of a pin, a cordon or the pause; empty: it is another document."""
     of = paths.decode(paths.last(path))
     if path == paths.PAUSE:
-        was = f" (were paused{pause})" if (pause := _pause(before)) else ""
+        was = f" (were paused{pause})" if (pause := _pause(before) + _by(before)) else ""
         if after is None:
             return f"let the moves go on{was}"
         return f"paused the moves{_pause(after)}{was}"
     if path.startswith(f"{paths.PINS}/"):
-        was = f" (was pinned{pin})" if (pin := _pin(before)) else ""
+        was = f" (was pinned{pin})" if (pin := _pin(before) + _by(before)) else ""
         return f"unpinned {of}{was}" if after is None else f"pinned {of}{_pin(after)}{was}"
     if path.startswith(f"{paths.CORDONS}/"):
         if after is None:
@@ -179,8 +179,7 @@ def wish_words(path: str, before: str | None, after: str | None) -> str:
             return f"uncordoned {of}" + (f" (was cordoned {was})" if since else "")
         was = ""
         if before is not None and (since := _time(before, "sinceMs")):
-            by = _text((_leaves(before) or {}).get("by", '""'))
-            was = f" (was cordoned since {since}{f' by {by}' if by else ''})"
+            was = f" (was cordoned since {since}{_by(before)})"
         drains, note = (_leaves(after) or {}).get("drain"), _note(after, "note")
         if drains == "true":
             return f"cordoned {of}, to be drained{was}{note}"
@@ -194,6 +193,12 @@ def _pause(text: str | None) -> str:
     """Until when moves are paused, and why."""
     until = f" until {time}" if (time := _time(text, "untilMs")) else ""
     return until + _note(text, "note")
+
+
+def _by(text: str | None) -> str:
+    """Who ordered it."""
+    by = _text((_leaves(text) or {}).get("by", '""'))
+    return f", by {by}" if by else ""
 
 
 def _pin(text: str | None) -> str:

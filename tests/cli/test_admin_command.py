@@ -251,6 +251,16 @@ async def test_topics_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFi
         assert (status, rows.keys()) == (0, {topic, closed})
         assert served.broker_id(0) in rows[topic]
         assert "not open" in rows[closed]
+        assert "topics stats" not in out
+        for name in (topic, topic.partition("://")[2]):
+            _, out, _ = await shell.run("find", name)
+            assert f"who publishes and reads it: `loadmanager admin topics stats {topic}`" in out
+        short, full = [
+            await shell.run("bundles", "show", name) for name in ("acme/orders/found-open", topic)
+        ]
+        assert short[1].split(",")[0] == full[1].split(",")[0]
+        status, out, err = await shell.run("decisions", "--bundle", topic)
+        assert (status, out, err) == (1, "no decision that is still kept matches", "")
         assert (await shell.json("find", "orders/found-c"))["storedTopics"] == [closed]
         assert (await shell.run("find", "acme/nothing/found"))[0] == 1
 
@@ -864,6 +874,14 @@ async def test_a_move_with_a_pin(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("bundles", "pin", FIRST, "90s", "--note", "hot")
         assert (status, f"{FIRST} stays at {there}; pinned until " in out) == (0, True)
         assert (await shell.json("bundles", "pins"))[FIRST]["note"] == "hot"
+        _, out, _ = await shell.run("bundles", "pin", FIRST, "60s")
+        assert f"; before, it was pinned to {there} until " in out
+        assert out.endswith("(hot; by 127.0.0.1)")
+        await shell.run("moves", "pause", "5m", "--note", "freeze")
+        _, out, _ = await shell.run("moves", "pause", "1m")
+        assert "; before, moves were paused until " in out
+        assert " (freeze; by 127.0.0.1), since " in out
+        assert (await shell.run("moves", "resume"))[0] == 0
         assert (await shell.run("bundles", "pin", SECOND, "90s"))[0] == 1
         status, out, _ = await shell.run("bundles", "move", FIRST, "--to", there)
         assert (status, out.startswith(f"{there} owns it already; still pinned until ")) == (
@@ -1185,6 +1203,10 @@ async def test_named_clusters(
             status, out, _ = await say("use", "staging", "--url", served.url(0))
             assert (status, out) == (0, f"staging ({served.url(0)}) is in use now\n")
             assert served.broker_id(1) in (await say("brokers", "list"))[1]
+            several = f"http://127.0.0.1:1,{served.url(1)}"
+            assert (await say("use", "staging", "--url", several))[0] == 0
+            assert served.broker_id(0) in (await say("brokers", "list"))[1]
+            assert (await say("use", "staging", "--url", served.url(0)))[0] == 0
             assert (await say("use", "nowhere", "--url", "127.0.0.1:1"))[0] == 0
             assert (await say("brokers", "list"))[0] == 1
             assert (await say("brokers", "list", "--url", served.url(0)))[0] == 0

@@ -97,6 +97,9 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert (await shell.run("bundles", "pin", FIRST, "2h", "--note", "for the test"))[0] == 0
         for index in range(2):
             await archive_of(served, index).settle(60.0)
+        _, out, _ = await shell.run("undo", "--since", "1h")
+        assert f"    back: unpinned {FIRST} (was pinned to {owner} until " in out
+        assert "/loadmanager/wishes" not in out
         status, out, err = await shell.run("bundles", "show", FIRST)
         assert (status, err) == (0, "")
         assert out.startswith(f"{FIRST} is served by {owner}")

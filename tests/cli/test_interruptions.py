@@ -32,7 +32,7 @@ def test_in_words() -> None:
     total = Interruptions(at, 12, 1, 34, 33, longest_ms=1_200, sum_ms=14_000)
     assert str(total) == (
         "today since 13:00:00Z: 12 moves, 1 broker lost, 34 interruptions of clients, "
-        "longest 1.2 s, in all 14 s, 1 of them not seen to be back"
+        "longest 1.2 s until attached again, in all 14 s, 1 of them not seen to be back"
     )
 
 
@@ -93,8 +93,8 @@ def test_leaders_count_where_records_of_clients_do_not() -> None:
         total = Interruptions(at, clients=clients, back=clients, longest_ms=1_000, sum_ms=3_000)
         total.take(by_name)
         assert str(total) == (
-            "today since 13:00:00Z: 0 moves, 2 interruptions of clients, longest 2.0 s, in all "
-            "4.0 s"
+            "today since 13:00:00Z: 0 moves, 2 interruptions of clients, longest 2.0 s until "
+            "attached again, in all 4.0 s"
         )
 
 
@@ -136,7 +136,10 @@ async def test_the_day_has_those_that_interrupted_names(
         line = next(
             line for line in (await shell.run("status"))[1].splitlines() if "today since" in line
         )
-        assert "1 broker lost, 3 interruptions of clients, longest 5 ms, in all 6 ms, " in line
+        assert (
+            "1 broker lost, 3 interruptions of clients, longest 5 ms until attached again, in all "
+            "6 ms, " in line
+        )
         assert "up to 6.0 s more before a broker counted as lost, 1 of them not seen to be" in line
         command = line.rpartition("`loadmanager admin ")[2].partition("`")[0]
         assert len(await shell.json(*command.split())) == 3
@@ -162,7 +165,7 @@ def test_a_broker_that_stood_still_interrupted_its_clients() -> None:
     )
     assert str(total) == (
         "today since 13:00:00Z: 0 moves, 1 broker lost, 3 standstills of brokers, 11 interruptions "
-        "of clients, longest 6.0 s, in all 59 s"
+        "of clients, longest 6.0 s until attached again, in all 59 s"
     )
 
 

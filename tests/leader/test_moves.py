@@ -22,6 +22,7 @@ from loadmanager.engine.ownership.state_records import StateRecord, UnitState, e
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import Asked, asking
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.kit.metadata import paths
@@ -508,6 +509,23 @@ async def test_what_operators_may_not_ask() -> None:
         free = await led.operations.move(B, "b1:8080")
         assert "its next lookup places it on b1:8080" in free.outcome.text
         assert await led.load_manager.place(B) == "b1:8080"
+
+
+async def test_who_drains_a_broker_that_another_had_cordoned() -> None:
+    """Is named, and so is the other one with the note."""
+
+    def asked_by(role: str) -> Asked:
+        return Asked(roles=(role,), address="10.0.0.1", over="http", what="PUT x")
+
+    async with led_fleet(3) as led:
+        with asking(asked_by("bob")):
+            await led.operations.cordon("b1:8080", drain=False, note="disk looks odd")
+        with asking(asked_by("alice")):
+            shown = await led.operations.cordon("b1:8080", drain=True)
+        assert (shown.by, shown.note) == ("alice", "bob had cordoned it: disk looks odd")
+        with asking(asked_by("carol")):
+            shown = await led.operations.cordon("b1:8080", drain=True)
+        assert shown.by == "alice"
 
 
 async def test_a_drain() -> None:

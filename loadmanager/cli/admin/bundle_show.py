@@ -55,6 +55,8 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     story, raw = admin.ask("GET", path, None, BundleStory)
     paused = admin.get(MOVES + query(limit=1), MovesShown).paused
     lines = list(_head(story))
+    if story.move is not None and story.owner is None and not story.replaced_by:
+        lines = [f"nobody serves {story.bundle} at the moment: it is on its way"]
     if story.replaced_by:
         return Output(raw, lines, status=1)
     if paused is not None:

@@ -17,6 +17,7 @@ from loadmanager.cli.admin.archives import (
     now_ms,
 )
 from loadmanager.cli.admin.asking import OWN, brokers_of, query
+from loadmanager.cli.admin.bundle_show import full_name, in_full
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_decisions import KINDS, decisions_of
@@ -59,7 +60,9 @@ class Decided:
 
 
 @click.command(cls=AdminCommand)
-@click.option("--bundle", metavar="TENANT/NAMESPACE/RANGE", help="what concerns this bundle")
+@click.option(
+    "--bundle", metavar="BUNDLE|TOPIC", help="what concerns this bundle, or that of a topic"
+)
 @click.option("--broker", metavar="BROKER", help="what concerns this broker, host:port")
 @since_option
 @until_option
@@ -71,7 +74,10 @@ def decisions(admin: AdminClient, at: int | None, limit: int, **given: Any) -> O
     The present leader knows those of its term; the brokers' archives have the others. --at shows
     the last ones before that time.
     """
-    wanted = Wanted(**{**given, "until": until_of(at, given["until"])}, limit=limit)
+    given["until"] = until_of(at, given["until"])
+    if given["bundle"] is not None and "://" in (topic := in_full(given["bundle"])):
+        given["bundle"] = full_name(admin, topic)
+    wanted = Wanted(**given, limit=limit)
     if wanted.broker is not None:
         _check(admin, wanted.broker)
     decided = _present(admin, wanted)

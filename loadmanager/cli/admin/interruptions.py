@@ -120,7 +120,8 @@ class Interruptions:
         by = f" ({BY_LEADERS})" if self.by_leaders else ""
         parts.append(f"{count_of(self.clients, 'interruption')} of clients{by}")
         if self.sum_ms:
-            parts += [f"longest {span(self.longest_ms)}", f"in all {span(self.sum_ms)}"]
+            until = "" if self.by_leaders else " until attached again"
+            parts += [f"longest {span(self.longest_ms)}{until}", f"in all {span(self.sum_ms)}"]
         if self.unheard_ms:
             parts.append(f"up to {span(self.unheard_ms)} more before a broker counted as lost")
         if missing := self.clients - self.back:

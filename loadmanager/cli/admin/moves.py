@@ -311,13 +311,18 @@ def bundles_pin(admin: AdminClient, bundle: str, duration: float, note: str) -> 
     """
     namespace, bundle_range = split_bundle_name(bundle)
     name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
-    owner = _bundle(admin, name).owner
+    story = _bundle(admin, name)
+    owner = story.owner
     if owner is None:
         raise OperationalError(f"{bundle} has no owner, where it could stay")
     body = {"bundle": name, "destination": owner, "note": note, "pinSeconds": duration}
     move, raw = _ordered(admin, body)
     until = clock(move.pinned_until or 0)
-    return done(f"{bundle} stays at {owner}; pinned until {until}", **raw)
+    was = ""
+    if (pin := story.pin) is not None:
+        about = f" ({text})" if (text := ordered(pin)) else ""
+        was = f"; before, it was pinned to {pin.broker} until {clock(pin.until)}{about}"
+    return done(f"{bundle} stays at {owner}; pinned until {until}{was}", **raw)
 
 
 def _bundle(admin: AdminClient, bundle: str) -> BundleStory:

@@ -204,7 +204,9 @@ def _status(
     yield f"as of {clock(cluster.at)}{reported}"
     if cluster.headroom is not None:
         errors = [it.model_error for it in live if it.model_error is not None]
-        yield headroom_text(cluster.headroom, errors)
+        unserved = _unserved(cluster)
+        without = f"; without the traffic of {unserved}" if unserved else ""
+        yield headroom_text(cluster.headroom, errors) + without
         if cluster.replay.date is not None:
             yield cluster.replay.text
     late = [broker.broker for broker in live if (broker.report_age_ms or 0) > late_ms]
@@ -275,6 +277,13 @@ def _store(cluster: ClusterShown) -> list[str]:
 def _note(broker: BrokerShown) -> str:
     about = "" if broker.cordon is None else ordered(broker.cordon)
     return f" ({about})" if about else ""
+
+
+def _unserved(cluster: ClusterShown) -> str:
+    """The bundles whose clients nobody serves now, in words; empty: none."""
+    if not cluster.awaited:
+        return ""
+    return f"{count_of(cluster.awaited, 'bundle')} that nobody serves yet"
 
 
 def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
