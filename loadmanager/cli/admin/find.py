@@ -9,6 +9,7 @@ from itertools import islice
 from shlex import quote
 
 import click
+import msgspec
 
 from loadmanager.broker.ports.topics import ClientsFound, topic_rank
 from loadmanager.cli.admin.archives import (
@@ -25,7 +26,7 @@ from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
 from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.story import client_sentence
-from loadmanager.cli.admin.times import clock, since_option, span
+from loadmanager.cli.admin.times import at_option, clock, since_option, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.clients import (
     REFUSED,
@@ -37,6 +38,7 @@ from loadmanager.engine.history.members import MemberChange, left_at_of, unheard
 from loadmanager.engine.history.waits import (
     Interrupted,
     Loss,
+    attached_at,
     interruptions_of,
     key_of,
     worst_first,
@@ -67,7 +69,10 @@ STEPS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left", REFUSED)
 @click.option(
     "--limit", type=click.IntRange(1, 200), default=20, metavar="N", help="at most N [default: 20]"
 )
-def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refused: bool) -> Output:
+@at_option
+def find(
+    admin: AdminClient, text: str, *, limit: int, since: int | None, at: int | None, refused: bool
+) -> Output:
     """Find topics, producers, consumers and subscriptions by a part of a name, an address or a
     role, and with --refused who was refused something.
 
@@ -77,14 +82,23 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     says what is recorded last, and since when it waits after a loss or a move. `history` of the
     name or the address tells when they came, left and were refused. With --refused, those of the
     last hour who were refused something, or since --since, how often, and when last; TEXT is then a
-    part of a name, an address, a role, a topic or the reason, or left out.
+    part of a name, an address, a role, a topic or the reason, or left out. With --at, the producers
+    and consumers that were attached then, as far as it is recorded.
     """
+    if at is not None and (refused or since is not None):
+        raise click.UsageError("--at goes without --refused and --since")
+    if at is not None:
+        return _attached_at(admin, text, at, limit)
     if refused:
         return _refused(admin, text, since, limit)
     if since is not None:
         raise click.UsageError("--since goes with --refused; `history` tells what was")
     if not text:
         raise click.UsageError("TEXT is missing: a part of a name, an address or a role")
+    return _attached_now(admin, text, limit)
+
+
+def _attached_now(admin: AdminClient, text: str, limit: int) -> Output:
     path = f"{OWN}/clients{query(find=text, limit=limit)}"
     answer, raw = admin.ask("GET", path, None, ClientsFound)
     rows = [
@@ -121,6 +135,38 @@ def find(admin: AdminClient, text: str, limit: int, since: int | None, *, refuse
     of_topics = ("topic", "bundle", "broker", "producers", "consumers", "msg in/s", "msg out/s")
     parts = (*([table(of_topics, topics)] if topics else ()), shown, *notes)
     return Output(data, parts, status=0 if rows or topics else 1, missing=answer.no_answer)
+
+
+def _attached_at(admin: AdminClient, text: str, at_ms: int, limit: int) -> Output:
+    """Who was attached at a moment, by the records of who came and left, and of brokers' losses."""
+    steps, notes, missing = client_steps(admin, at_ms, at_ms)
+    losses = losses_between(admin, 0, at_ms)
+    there = [it for it in attached_at(steps, losses, at_ms) if _has(it, text)]
+    there.sort(key=lambda it: (it.name, it.topic or "", it.ts))
+    rows = [
+        (
+            it.what,
+            it.name if it.subscription is None else f"{it.name} of {it.subscription}",
+            it.client,
+            it.topic,
+            it.bundle,
+            it.broker,
+            clock(it.ts),
+        )
+        for it in there[:limit]
+    ]
+    headers = ("kind", "name", "client", "topic", "bundle", "broker", "since")
+    nobody = (
+        f"nobody of this name or address was attached at {clock(at_ms)}, as far as it is recorded"
+    )
+    more = [f"and {len(there) - limit} more: a longer text, or --limit"]
+    parts: tuple[Shown, ...] = (
+        table(headers, rows) if rows else nobody,
+        *(more if len(there) > limit else ()),
+        *incomplete(notes),
+    )
+    data = [msgspec.to_builtins(it) for it in there]
+    return Output(data, parts, status=0 if rows else 1, missing=missing)
 
 
 def _exactly(text: str, answer: ClientsFound) -> str | None:

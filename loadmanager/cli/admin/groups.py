@@ -9,10 +9,13 @@ import click
 from loadmanager.cli.admin.asking import V2, namespace_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
+from loadmanager.cli.admin.past_documents import listed_then
 from loadmanager.cli.admin.shapes import Names
+from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.metadata import paths
 
 Rates = dict[str, int | None]
 RATES = {
@@ -40,10 +43,13 @@ def _rate(of: str, unit: str) -> Decorator:
 
 
 @group.command("list")
-def groups_list(admin: AdminClient) -> Output:
-    """List the resource groups with their limits per second."""
+@at_option
+def groups_list(admin: AdminClient, at: int | None) -> Output:
+    """List the resource groups with their limits per second; with --at, as they were."""
     names = admin.get(f"{V2}/resourcegroups", Names)
     groups = {name: admin.get(_path(name), Rates) for name in names}
+    if at is not None:
+        return listed_then(admin, paths.RESOURCE_GROUPS, groups, at)
     rows = [
         (name, *(_limited(limits.get(field)) for field in RATES.values()))
         for name, limits in sorted(groups.items())

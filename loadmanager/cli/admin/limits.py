@@ -32,6 +32,7 @@ from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
+from loadmanager.cli.admin.past_documents import document_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.cli.admin.shapes import (
     Document,
@@ -47,6 +48,7 @@ from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
+from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.limits.tracker import HoldCause
@@ -406,10 +408,16 @@ def _isolation(admin: AdminClient) -> str:
 
 
 @isolation.command("list")
-def isolation_list(admin: AdminClient) -> Output:
-    """List the namespace isolation policies, and the live brokers that each names."""
+@at_option
+def isolation_list(admin: AdminClient, at: int | None) -> Output:
+    """List the namespace isolation policies, and the live brokers that each names; with --at, the
+    policies of then.
+    """
     path = _isolation(admin)
     policies, raw = admin.ask("GET", path, None, dict[str, IsolationPolicyShown])
+    if at is not None:
+        stored = f"{paths.CLUSTERS}/{cluster_of(admin)}/namespaceIsolationPolicies"
+        return document_then(admin, stored, raw or None, at)
     named = admin.get(f"{path}/brokers", list[IsolatedBroker]) if policies else []
     brokers = {
         name: [entry["brokerName"] for entry in named if entry["policyName"] == name]

@@ -20,10 +20,12 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.past_documents import document_then
 from loadmanager.cli.admin.shapes import Document, Names
 from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import word
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName
 
 group = AdminGroup("namespaces", help="List, create, delete; bundles, policies, unload.")
@@ -113,8 +115,13 @@ def namespaces_bundles(admin: AdminClient, namespace: str) -> Output:
 
 @group.command("policies")
 @_namespace
-def namespaces_policies(admin: AdminClient, namespace: str) -> Output:
-    """Show the policies of a namespace."""
+@at_option
+def namespaces_policies(admin: AdminClient, namespace: str, at: int | None) -> Output:
+    """Show the policies of a namespace, its limits among them; with --at, as they were."""
+    if at is not None:
+        present = admin.get_any(namespace_path(namespace), Document)
+        path = paths.policies(NamespaceName.parse(namespace))
+        return document_then(admin, path, present, at)
     policies = admin.get(namespace_path(namespace), Document)
     return Output(policies, json.dumps(policies, indent=2).splitlines())
 

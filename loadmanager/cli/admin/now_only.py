@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-DOCUMENTS = "it is not recorded as a whole; `admin audit --until TIME` tells how it was changed"
-CLIENTS = (
-    "who is connected is not recorded for a moment; `admin history NAME` tells who came and left"
+LIMITS = (
+    "`admin namespaces policies NAMESPACE --at TIME` has those of a namespace; `admin audit "
+    "--until TIME` tells how those of a topic were changed"
 )
+CLIENTS = "`admin find NAME --at TIME` says who was attached"
 PLANS = (
     "a plan lives as long as the leader's term, and is recorded when it is carried out: `admin "
     "audit --until TIME` tells that, and `admin decisions --at TIME` its moves"
 )
 NOW_ONLY = {
     "top": "it shows the present again and again; `admin status --at TIME` shows a moment",
-    "find": CLIENTS,
     "history": "it tells of all times; --since and --until bound them",
     "compare": "it compares two moments: --since and --until are these",
     "brokers health": "brokers say it of themselves now; `admin brokers list --at TIME` says who "
     "was there",
     "brokers report": "`admin brokers list --at TIME` has the loads that were recorded",
-    "tenants list": DOCUMENTS,
     "namespaces bundles": "`admin bundles list NAMESPACE --at TIME` has the bundles of then",
-    "namespaces policies": DOCUMENTS,
     "topics list": "`admin topics busiest --at TIME` has the topics with traffic",
-    "topics partitions": DOCUMENTS,
     "topics stats": "`admin topics busiest --at TIME` has the traffic of topics; " + CLIENTS,
     "limits why": "`admin limits list --at TIME` has what limits held then",
-    "limits show": DOCUMENTS,
-    "groups list": DOCUMENTS,
-    "isolation list": DOCUMENTS,
+    "limits show": LIMITS,
     "dry-run": "a cycle is planned from present loads; `admin decisions --at TIME` has those that "
     "were",
     "what-if": "it goes by a time; --since and --until bound it",
@@ -38,7 +33,6 @@ NOW_ONLY = {
     "clusters list": "a daemon knows its clusters as they are now",
     "watch": "it shows what happens from now on; `admin decisions --since TIME` has what was",
     "undo": "it undoes since a time; --since and --until bound it",
-    "tokens list": DOCUMENTS,
 }
 """Command → why it has no --at."""
 CHANGES = "it changes what is now"

@@ -45,13 +45,24 @@ def documents_then(
     ordered before there are records is among them, unless it is over since. Raises
     `OperationalError` for a daemon, whose changes do not say what became of documents.
     """
-    events = events_of(admin, (AuditedChange.kind,), root, limit=CHANGES_MAX)
+    events = events_of(
+        admin,
+        (AuditedChange.kind,),
+        root,
+        limit=CHANGES_MAX,
+        wanted=lambda event: _is_of(event.record_as(AuditedChange).path or "", root),
+    )
     if events.of_daemon:
         raise OperationalError(
             "the daemon keeps pins, cordons and goals in a file, of which no past state is "
             "recorded; `admin audit --until TIME` tells how they were changed"
         )
     return rebuilt(events, present, at_ms)
+
+
+def _is_of(path: str, root: str) -> bool:
+    """Whether a document is that of a path, or right below it."""
+    return root in (path, path.rpartition("/")[0])
 
 
 def pause_then(admin: AdminClient, at_ms: int) -> list[str]:
@@ -107,9 +118,19 @@ def rebuilt(
             by = "" if last is None else f"{clock(last[0])} by {last[1].role or last[1].address}"
             documents[name] = DocumentThen(fields, by)
     notes = list(events.notes)
+    for name, of in changes.items():
+        cut = [ts for ts, change in of if _is_cut(change)]
+        if cut:
+            notes.append(
+                f"the change of {name} at {clock(cut[-1])} is too long to be recorded whole"
+            )
     if len(events.events) == CHANGES_MAX:
         notes.append(f"only the last {CHANGES_MAX:,} changes were looked through")
     return DocumentsThen(documents, notes, events.missing)
+
+
+def _is_cut(change: AuditedChange) -> bool:
+    return any((text or "").endswith("…") for text in (change.before, change.after))
 
 
 def _time(change: tuple[int, AuditedChange]) -> int:

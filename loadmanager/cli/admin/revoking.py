@@ -11,8 +11,10 @@ from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
-from loadmanager.cli.admin.times import Moment, clock
+from loadmanager.cli.admin.past_documents import document_then
+from loadmanager.cli.admin.times import Moment, at_option, clock
 from loadmanager.cli.terminal import table
+from loadmanager.kit.metadata import paths
 
 roles = AdminGroup("roles", help="What a role has begun: disconnect.")
 tokens = AdminGroup("tokens", help="Tokens that brokers refuse: list, refuse, allow.")
@@ -48,9 +50,14 @@ def roles_disconnect(admin: AdminClient, role: str) -> Output:
 
 
 @tokens.command("list")
-def tokens_list(admin: AdminClient) -> Output:
-    """List the refused tokens; an entry goes when its token would have ended."""
+@at_option
+def tokens_list(admin: AdminClient, at: int | None) -> Output:
+    """List the refused tokens; an entry goes when its token would have ended. With --at, those of
+    then.
+    """
     answer, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
+    if at is not None:
+        return document_then(admin, paths.REFUSED_TOKENS, raw, at)
     rows = [
         (
             name,

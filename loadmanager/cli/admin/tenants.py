@@ -11,8 +11,11 @@ from loadmanager.broker.admin.documents import Tenant
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
+from loadmanager.cli.admin.past_documents import listed_then
 from loadmanager.cli.admin.shapes import Document, Names
+from loadmanager.cli.admin.times import at_option
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.metadata import paths
 
 group = AdminGroup("tenants", help="List, create, update, delete.")
 _tenant = click.argument("tenant")
@@ -33,10 +36,14 @@ def _path(tenant: str) -> str:
 
 
 @group.command("list")
-def tenants_list(admin: AdminClient) -> Output:
-    """List the tenants with their administrators and clusters."""
+@at_option
+def tenants_list(admin: AdminClient, at: int | None) -> Output:
+    """List the tenants with their administrators and clusters; with --at, as they were."""
     names = admin.get(f"{V2}/tenants", Names)
     tenants = {name: admin.ask("GET", _path(name), None, Tenant) for name in names}
+    if at is not None:
+        present = {name: each for name, (_, each) in tenants.items()}
+        return listed_then(admin, paths.POLICIES, present, at)
     rows = [
         (name, " ".join(tenant.admin_roles or []), " ".join(tenant.allowed_clusters or []))
         for name, (tenant, _) in sorted(tenants.items())

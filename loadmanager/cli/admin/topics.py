@@ -21,10 +21,12 @@ from loadmanager.cli.admin.asking import (
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
+from loadmanager.cli.admin.past_documents import document_then
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
 from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown, BusyTopic
@@ -119,9 +121,13 @@ def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
 
 @group.command("partitions")
 @_topic
-def topics_partitions(admin: AdminClient, topic: str) -> Output:
-    """Show the number of partitions of a topic; 0: it is not partitioned."""
+@at_option
+def topics_partitions(admin: AdminClient, topic: str, at: int | None) -> Output:
+    """Show the number of partitions of a topic; 0: it is not partitioned. With --at, of then."""
     count = _partitions(admin, topic)
+    if at is not None:
+        present = {"partitions": count} if count else None
+        return document_then(admin, paths.partitioned_topic(TopicName.parse(topic)), present, at)
     return Output({"partitions": count}, str(count))
 
 

@@ -140,6 +140,12 @@ def client_kind(record: ClientStep) -> str:
     return f"{ClientStep.kind}.{record.event}"
 
 
+def _documents(path: str) -> Iterator[str]:
+    """The document itself and those beside it, for who asks how they were."""
+    if path.startswith(f"{paths.ADMIN}/") or path == paths.REFUSED_TOKENS:
+        yield from (path, path.rpartition("/")[0])
+
+
 def _named_by_path(path: str) -> Iterator[str]:
     """What a stored document is about."""
     for root in (paths.TOPIC_POLICIES, paths.PARTITIONED_TOPICS, paths.MANAGED_LEDGERS):
@@ -152,6 +158,7 @@ def _named_by_path(path: str) -> Iterator[str]:
         if path.startswith(f"{root}/"):
             parts = path.removeprefix(f"{root}/").split("/")
             yield from (parts[0], "/".join(parts[:2]))
+    yield from _documents(path)
     for root in (paths.PINS, paths.CORDONS, paths.GOALS, paths.PAUSE):
         if f"{path}/".startswith(f"{root}/"):
             yield root

@@ -152,6 +152,27 @@ def interruptions_of(
     return timeline.all
 
 
+def attached_at(
+    steps: Iterable[ClientStep], losses: Sequence[Loss], at_ms: int
+) -> list[ClientStep]:
+    """The clients that were attached at a moment, as they came last; `losses`: those before it."""
+    there = dict[Key, ClientStep]()
+    for step in sorted(steps, key=lambda it: (it.ts, it.event == "attached")):
+        if step.ts > at_ms:
+            break
+        last = there.get(key_of(step))
+        if step.event == "attached":
+            there[key_of(step)] = step
+        elif step.event == "left" and (last is None or last.broker == step.broker):
+            there.pop(key_of(step), None)
+    lost = {(loss.broker, loss.ts) for loss in losses if loss.ts <= at_ms}
+    return [
+        step
+        for step in there.values()
+        if not any(broker == step.broker and ts >= step.ts for broker, ts in lost)
+    ]
+
+
 def worst_first(waits: Iterable[Interrupted], now_ms: int) -> list[Interrupted]:
     """Those that are not back first, then by how long they waited."""
     return sorted(

@@ -1,0 +1,133 @@
+"""What tenants, policies, groups and other documents were at a moment, and who was attached."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import serving
+from broker.admin.test_archive import in_folder, written
+from cli.test_admin_command import Shell
+from clusters.running import eventually
+
+from loadmanager.cli.admin.times import clock
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.waits import Loss, attached_at
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.units import MINUTE_MS
+
+ORDERED = (
+    ("tenants", "create", "shop", "--admin-role", "ann"),
+    ("groups", "set", "gold", "--publish-messages", "10"),
+    ("isolation", "set", "apart", "--namespaces", "acme/.*", "--primary", ".*"),
+    ("topics", "create", "acme/orders/parted", "--partitions", "3"),
+    ("limits", "set", "acme/orders", "publishRate", "--messages", "7"),
+)
+CHANGED = (
+    ("tenants", "update", "shop", "--admin-role", "bob"),
+    ("groups", "set", "gold", "--publish-messages", "20"),
+    ("isolation", "delete", "apart"),
+    ("limits", "set", "acme/orders", "publishRate", "--messages", "9"),
+)
+
+
+async def test_documents_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As they were between two changes, and before they were made."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+
+        async def moment() -> str:
+            at_ms = SystemClock().now_ms()
+            await asyncio.sleep(1.1)  # moments are said by the second
+            return clock(at_ms + 1_000).replace(" ", "T")
+
+        async def told(count: int) -> None:
+            async def audited() -> int:
+                return len((await shell.run("audit", "--limit", "200"))[1].splitlines())
+
+            await eventually(audited, lambda lines: lines > count, within_s=20)
+
+        before = await moment()
+        for words in ORDERED:
+            status, _, err = await shell.run(*words)
+            assert status == 0, (words, err)
+        between = await moment()
+        for words in CHANGED:
+            status, _, err = await shell.run(*words)
+            assert status == 0, (words, err)
+        await told(len(ORDERED) + len(CHANGED))
+
+        async def then(at: str, *words: str) -> Any:
+            status, out, err = await shell.run(*words, "--at", at, "--json")
+            assert err == ""
+            return status, json.loads(out)
+
+        _, tenants = await then(between, "tenants", "list")
+        assert {it["name"]: it["fields"].get("adminRoles") for it in tenants}["shop"] == ["ann"]
+        assert "shop" not in {it["name"] for it in (await then(before, "tenants", "list"))[1]}
+        _, (group,) = await then(between, "groups", "list")
+        assert group["fields"]["publishRateInMsgs"] == 10
+        assert (await then(before, "groups", "list"))[1] == []
+        assert "apart" in (await then(between, "isolation", "list"))[1]
+        assert (await shell.json("isolation", "list"))["policies"] == {}
+        parted = ("topics", "partitions", "acme/orders/parted")
+        assert (await then(between, *parted)) == (0, {"partitions": 3})
+        assert (await then(before, *parted))[0] == 1
+        policies = ("namespaces", "policies", "acme/orders")
+        for at, rate in ((between, 7), (before, None)):
+            limits = (await then(at, *policies))[1].get("publishMaxMessageRate") or {}
+            assert [it["publishThrottlingRateInMsg"] for it in limits.values()] == (
+                [] if rate is None else [rate]
+            )
+        _, out, _ = await shell.run("tenants", "list", "--at", between)
+        assert "CHANGED" in out.splitlines()[0]
+
+
+def a_step(ts: int, broker: str, event: str, name: str = "p", **more: Any) -> ClientStep:
+    """A record of a client."""
+    usual = {"client": "10.0.0.1:5", "address": "10.0.0.1", "what": "producer"}
+    return ClientStep(ts=ts, broker=broker, event=event, name=name, topic="t", **{**usual, **more})
+
+
+def test_who_was_attached() -> None:
+    """Until it left, or its broker was lost; one that came to another broker is there."""
+    steps = [
+        a_step(1, "a", "attached"),
+        a_step(3, "b", "attached"),
+        a_step(4, "a", "left"),
+        a_step(2, "a", "attached", "q"),
+        a_step(6, "a", "left", "q"),
+        a_step(9, "a", "attached", "r"),
+    ]
+
+    def there(at_ms: int, *losses: Loss) -> set[tuple[str, str]]:
+        return {(it.name, it.broker) for it in attached_at(steps, losses, at_ms)}
+
+    assert there(0) == set()
+    assert there(2) == {("p", "a"), ("q", "a")}
+    assert there(5) == {("p", "b"), ("q", "a")}
+    assert there(8) == {("p", "b")}
+    assert there(8, Loss("b", 7)) == set()
+    assert there(6, Loss("b", 7)) == {("p", "b")}
+    assert there(9, Loss("a", 5)) == {("p", "b"), ("r", "a")}
+
+
+async def test_clients_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a part of a name or an address."""
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, one = Shell(served, capsys), served.broker_id(0)
+        steps = (
+            a_step(now - 9 * MINUTE_MS, one, "attached", "writer"),
+            a_step(now - 5 * MINUTE_MS, one, "left", "writer"),
+        )
+        await written(served, 0, *steps)
+        status, out, _ = await shell.run("find", "WRIT", "--at", "7m")
+        assert (status, "writer" in out, one in out, "10.0.0.1:5" in out) == (0, True, True, True)
+        assert (await shell.run("find", "10.0.0.1", "--at", "7m"))[0] == 0
+        status, out, _ = await shell.run("find", "writer", "--at", "4m")
+        assert (status, "nobody of this name or address was attached at" in out) == (1, True)
+        assert (await shell.run("find", "writer", "--at", "4m", "--refused"))[0] == 2
