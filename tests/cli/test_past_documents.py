@@ -11,11 +11,14 @@ import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import in_folder, written
 from cli.test_admin_command import Shell
+from cli.test_past import BUNDLE, UNUSED
 from clusters.running import eventually
 
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.records import BrokerLoad, Throttle, TopicLoad
 from loadmanager.engine.history.waits import Loss, attached_at
+from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.units import MINUTE_MS
 
@@ -131,3 +134,43 @@ async def test_clients_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture
         status, out, _ = await shell.run("find", "writer", "--at", "4m")
         assert (status, "nobody of this name or address was attached at" in out) == (1, True)
         assert (await shell.run("find", "writer", "--at", "4m", "--refused"))[0] == 2
+
+
+async def test_one_thing_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A topic's traffic and limits, a broker's load and a namespace's bundles, as they were."""
+    now = SystemClock().now_ms()
+    then = now - 60 * MINUTE_MS
+    topic, other = (f"persistent://acme/orders/{name}" for name in ("much", "little"))
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, one = Shell(served, capsys), served.broker_id(0)
+        head = {"ts": then, "broker": one, "interval_ms": MINUTE_MS}
+        cpu = ResourceUsage(usage=50.0, limit=200.0)
+        await written(
+            served,
+            0,
+            BrokerLoad(**head, usage=0.25, bundles=3, **{**UNUSED, "cpu": cpu}),
+            *(
+                TopicLoad(**head, topic=name, bundle=BUNDLE, msg_rate_in=9.0)
+                for name in (topic, other)
+            ),
+            *(
+                Throttle(
+                    **head, level="topic", limit=f"{name} publish", configured_messages_per_s=10,
+                    configured_bytes_per_s=-1, delivered_messages_per_s=9.5,
+                    delivered_bytes_per_s=100, held=3, waited_ms=7_000,
+                )
+                for name in (topic, other)
+            ),
+        )  # fmt: skip
+        at = ("--at", clock(then - 1_000).replace(" ", "T"))
+        (stats,) = await shell.json("topics", "stats", topic, *at)
+        assert (stats["topic"], stats["msg_rate_in"]) == (topic, 9.0)
+        (limit,) = await shell.json("limits", "why", "acme/orders/much", *at)
+        assert (limit["limit"], limit["held"]) == (f"topic: {topic} publish", 3)
+        (load,) = await shell.json("brokers", "report", one, *at)
+        assert (load["cpu_usage"], load["bundles"]) == (50.0, 3)
+        _, out, _ = await shell.run("brokers", "report", *at)
+        assert out.splitlines()[1].split()[:2] == [one, "25.0"]
+        status, out, _ = await shell.run("topics", "stats", "acme/orders/none", *at)
+        assert (status, "no such topic is recorded of then" in out) == (1, True)
+        assert (await shell.run("namespaces", "bundles", "acme/orders", *at))[0] in (0, 1)

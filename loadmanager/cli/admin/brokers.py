@@ -301,10 +301,11 @@ def health_of(admin: AdminClient) -> str:
 
 @group.command("report")
 @_broker
-def brokers_report(admin: AdminClient, broker: str | None) -> Output:
-    """Show the load reports of all brokers, or of the named one."""
-    brokers = _named(admin, broker)
-    reports, missing = ask_each(admin, brokers, report_of)
+@at_option
+def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Output:
+    """Show the load reports of all brokers, or of the named one; with --at, the loads that were
+    recorded then.
+    """
     headers = (
         "broker",
         *("cpu %", "mem %", "direct %", "in %", "out %"),
@@ -313,9 +314,33 @@ def brokers_report(admin: AdminClient, broker: str | None) -> Output:
         "bundles",
         "topics",
     )
+    if at is not None:
+        past = loads_at(admin, at, "broker_load")
+        data = [
+            {"broker": name, "at": loads.ts, **figures(loads, name)}
+            for loads in past.loads
+            for name in sorted(loads.figures)
+            if broker in (None, name)
+        ]
+        return listed_at(data, headers, [_loads_row(it) for it in data], past)
+    brokers = _named(admin, broker)
+    reports, missing = ask_each(admin, brokers, report_of)
     rows = [_report_row(broker, report) for broker, (report, _) in reports.items()]
     raw = {broker: each for broker, (_, each) in reports.items()}
     return Output(raw, table(headers, rows), missing=missing)
+
+
+def _loads_row(of: dict[str, Any]) -> tuple[Cell, ...]:
+    resources = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+    limits = [(of[f"{name}_usage"], of[f"{name}_limit"]) for name in resources]
+    return (
+        of["broker"],
+        *(100.0 * used / limit if limit > 0 else None for used, limit in limits),
+        of["msg_rate_in"],
+        of["msg_rate_out"],
+        round(of["bundles"]),
+        round(of["topics"]),
+    )
 
 
 def report_of(admin: AdminClient, _broker: str) -> tuple[Report, Any]:

@@ -75,7 +75,7 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None
     a time, and what they recorded of the traffic around it.
     """
     if at is not None:
-        return _bundles_at(admin, namespaces, at)
+        return owners_then(admin, namespaces, at)
     brokers, cluster = brokers_of(admin), cluster_of(admin)
     reports, missing = ask_each(
         admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker)[0])
@@ -123,7 +123,7 @@ def old_traffic(ages_ms: Mapping[str, int], now_ms: int, late_ms: float) -> list
     ]
 
 
-def _bundles_at(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
+def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
     bundles, past = bundles_at(admin, at_ms)
     data: list[dict[str, Any]] = [
         {"bundle": it.bundle, "owner": it.owner, "at": it.at, **it.figures}

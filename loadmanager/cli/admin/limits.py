@@ -135,6 +135,12 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
     return Output(data, (shown, ends), missing=missing)
 
 
+def _limits_topic(limit: str, topic: TopicName) -> bool:
+    """Whether it is a limit of this topic, or of a partition of it."""
+    name = _TOPIC.search(limit)
+    return name is not None and TopicName.parse(name[0]).partitioned_topic == topic
+
+
 def _in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
     """False for the limit of a topic whose bundle another broker owned then, or nobody: averages
     have it of all that owned it within their time.
@@ -148,7 +154,10 @@ def _in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
     return broker in owners if owners else not there
 
 
-def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
+def _limits_at(
+    admin: AdminClient, broker: str | None, at_ms: int, of: TopicName | None = None
+) -> Output:
+    """What limits held then: of a broker, of a topic or of all."""
     past = loads_at(admin, at_ms, "throttle")
     say_down(admin, at_ms, past)
     bundles, _ = bundles_at(admin, at_ms)
@@ -157,7 +166,7 @@ def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
         for loads in past.loads
         if broker in (None, loads.broker)
         for name in sorted(loads.figures)
-        if _in_force(name, loads.broker, bundles)
+        if _in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
     ]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
     names = (
@@ -203,11 +212,15 @@ def _end_text(end: LimitEndShown) -> str:
 
 @limits.command("why")
 @click.argument("topic")
-def limits_why(admin: AdminClient, topic: str) -> Output:
+@at_option
+def limits_why(admin: AdminClient, topic: str, at: int | None) -> Output:
     """Say why a topic's producers are slow, the slowest first; and which connections to its broker
     are held by limits of other topics, because whatever uses one of them waits. Of a partitioned
-    topic, for each partition that is open, of the first 100.
+    topic, for each partition that is open, of the first 100. With --at, what its own limits held
+    then; `limits list --at` has those of others.
     """
+    if at is not None:
+        return _limits_at(admin, None, at, of=TopicName.parse(topic))
     reports: dict[str, object] = {}
     lines = list[str]()
     for name in partitions_of(admin, topic):

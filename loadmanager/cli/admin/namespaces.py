@@ -18,6 +18,7 @@ from loadmanager.cli.admin.asking import (
     query,
     ranges,
 )
+from loadmanager.cli.admin.bundles import owners_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.past_documents import document_then
@@ -106,8 +107,11 @@ def namespaces_delete(admin: AdminClient, namespace: str, force: bool) -> Output
 
 @group.command("bundles")
 @_namespace
-def namespaces_bundles(admin: AdminClient, namespace: str) -> Output:
-    """List the bundles of a namespace as ranges."""
+@at_option
+def namespaces_bundles(admin: AdminClient, namespace: str, at: int | None) -> Output:
+    """List the bundles of a namespace as ranges; with --at, those of then, with their owners."""
+    if at is not None:
+        return owners_then(admin, (namespace,), at)
     path = f"{namespace_path(namespace)}/bundles"
     bundles, raw = admin.ask("GET", path, None, BundlesData)
     return Output(raw, list(map(word, ranges(bundles))))

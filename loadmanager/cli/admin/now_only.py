@@ -8,7 +8,6 @@ LIMITS = (
     "`admin namespaces policies NAMESPACE --at TIME` has those of a namespace; `admin audit "
     "--until TIME` tells how those of a topic were changed"
 )
-CLIENTS = "`admin find NAME --at TIME` says who was attached"
 PLANS = (
     "a plan lives as long as the leader's term, and is recorded when it is carried out: `admin "
     "audit --until TIME` tells that, and `admin decisions --at TIME` its moves"
@@ -19,11 +18,7 @@ NOW_ONLY = {
     "compare": "it compares two moments: --since and --until are these",
     "brokers health": "brokers say it of themselves now; `admin brokers list --at TIME` says who "
     "was there",
-    "brokers report": "`admin brokers list --at TIME` has the loads that were recorded",
-    "namespaces bundles": "`admin bundles list NAMESPACE --at TIME` has the bundles of then",
     "topics list": "`admin topics busiest --at TIME` has the topics with traffic",
-    "topics stats": "`admin topics busiest --at TIME` has the traffic of topics; " + CLIENTS,
-    "limits why": "`admin limits list --at TIME` has what limits held then",
     "limits show": LIMITS,
     "dry-run": "a cycle is planned from present loads; `admin decisions --at TIME` has those that "
     "were",

@@ -279,10 +279,14 @@ def topics_busiest(admin: AdminClient, limit: int, at: int | None) -> Output:
 
 
 def _topics_at(
-    admin: AdminClient, at_ms: int, limit: int, order: Callable[[Mapping[str, float]], float]
+    admin: AdminClient,
+    at_ms: int,
+    limit: int,
+    order: Callable[[Mapping[str, float]], float],
+    of: str = "",
 ) -> Output:
     """The topics with the greatest figure of what was recorded at a moment, but for those whose
-    figure is 0.
+    figure is 0; `of`: this one, or its partitions.
     """
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
@@ -295,7 +299,11 @@ def _topics_at(
         for loads in sorted(past.loads, key=lambda each: (each.ts <= at_ms, each.ts))
         for name in loads.figures
     }
-    topics = [each for each in recorded.values() if order(each) > 0]
+    topics = [
+        each
+        for name, each in recorded.items()
+        if order(each) > 0 and (not of or str(TopicName.parse(name).partitioned_topic) == of)
+    ]
     topics.sort(key=lambda each: (-order(each), each["topic"]))
     bundles, _ = bundles_at(admin, at_ms)
     for each in topics[:limit]:
@@ -351,10 +359,15 @@ def unread_text(subscriptions: Mapping[str, object], stored_bytes: int) -> str:
 
 @group.command("stats")
 @_topic
-def topics_stats(admin: AdminClient, topic: str) -> Output:
+@at_option
+def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     """Show the traffic, subscriptions, consumers and producers of a topic, or of all its
-    partitions.
+    partitions. With --at, its traffic then, if it was among those that are recorded; `find TOPIC
+    --at` has who was attached.
     """
+    if at is not None:
+        name = str(TopicName.parse(topic))
+        return _topics_at(admin, at, PARTITIONS_MAX, lambda _: 1.0, of=name)
     path, count = _path(topic), _partitions(admin, topic)
     end = "partitioned-stats?perPartition=false" if count else "stats"
     stats, raw = admin.ask("GET", f"{path}/{end}", None, TopicStats)
