@@ -27,13 +27,18 @@ ORDERED = (
     ("groups", "set", "gold", "--publish-messages", "10"),
     ("isolation", "set", "apart", "--namespaces", "acme/.*", "--primary", ".*"),
     ("topics", "create", "acme/orders/parted", "--partitions", "3"),
+    ("topics", "create", "acme/orders/gone"),
     ("limits", "set", "acme/orders", "publishRate", "--messages", "7"),
+    ("limits", "set", "acme/orders/parted", "publishRate", "--messages", "4"),
 )
 CHANGED = (
     ("tenants", "update", "shop", "--admin-role", "bob"),
     ("groups", "set", "gold", "--publish-messages", "20"),
     ("isolation", "delete", "apart"),
     ("limits", "set", "acme/orders", "publishRate", "--messages", "9"),
+    ("limits", "remove", "acme/orders/parted", "publishRate"),
+    ("topics", "create", "acme/orders/plain"),
+    ("topics", "delete", "acme/orders/gone"),
 )
 
 
@@ -85,6 +90,17 @@ async def test_documents_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert [it["publishThrottlingRateInMsg"] for it in limits.values()] == (
                 [] if rate is None else [rate]
             )
+            limits = (await then(at, "limits", "show", "acme/orders"))[1]
+            assert limits.keys() == ({"publishMaxMessageRate"} if rate else set())
+        of_topic = ("limits", "show", "acme/orders/parted")
+        assert (await then(between, *of_topic))[1]["publishRate"]["publishThrottlingRateInMsg"] == 4
+        assert (await then(before, *of_topic))[0] == 1
+        plain, gone = (f"persistent://acme/orders/{name}" for name in ("plain", "gone"))
+        topics = ("topics", "list", "acme/orders")
+        assert gone in (await then(between, *topics))[1]
+        assert plain not in (await then(between, *topics))[1]
+        assert (await then(before, *topics))[1] == []
+        assert plain in await shell.json(*topics)
         _, out, _ = await shell.run("tenants", "list", "--at", between)
         assert "CHANGED" in out.splitlines()[0]
 

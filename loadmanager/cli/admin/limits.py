@@ -23,6 +23,7 @@ from loadmanager.cli.admin.asking import (
     brokers_of,
     cluster_of,
     count_of,
+    namespace_path,
     partitions_of,
     topic_path,
 )
@@ -49,7 +50,7 @@ from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.names import TopicName
+from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.limits.tracker import HoldCause
 
@@ -68,6 +69,13 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
+OF_NAMESPACES = (
+    "publishMaxMessageRate",
+    "topicDispatchRate",
+    "subscriptionDispatchRate",
+    "clusterSubscribeRate",
+)
+"""The fields of a namespace's policies that are limits, for each cluster."""
 DISPATCH_LIMITS = ("dispatchRate", "subscriptionDispatchRate")
 NOT_THERE = 404
 NOT_IN_USE = (
@@ -291,6 +299,17 @@ def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
     return raw, lines
 
 
+def _limits_then(admin: AdminClient, target: str, at_ms: int) -> Output:
+    if "://" in target or target.count("/") == 2:
+        path = paths.topic_policies(TopicName.parse(target))
+        rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
+        present = {name: rate for name, rate in rates.items() if rate}
+        return document_then(admin, path, present or None, at_ms, FIELDS)
+    path = paths.policies(NamespaceName.parse(target))
+    policies = admin.get_any(namespace_path(target), Document)
+    return document_then(admin, path, policies, at_ms, OF_NAMESPACES)
+
+
 def _hold_text(state: HeldSubscription) -> str:
     times = ", ".join(
         f"{count_of(times, 'time')} by the limit of {limit}"
@@ -309,8 +328,13 @@ def _hold_text(state: HeldSubscription) -> str:
 
 @limits.command("show")
 @_target
-def limits_show(admin: AdminClient, target: str) -> Output:
-    """Show the limits of a namespace or a topic itself, without those that it inherits."""
+@at_option
+def limits_show(admin: AdminClient, target: str, at: int | None) -> Output:
+    """Show the limits of a namespace or a topic itself, without those that it inherits; with --at,
+    as they were stored then.
+    """
+    if at is not None:
+        return _limits_then(admin, target, at)
     rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
     data = {name: rate for name, rate in rates.items() if rate}
     ends = {end.limit: end for end in _ends(admin) or () if _is_of(end, target)}

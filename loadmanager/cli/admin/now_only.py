@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-LIMITS = (
-    "`admin namespaces policies NAMESPACE --at TIME` has those of a namespace; `admin audit "
-    "--until TIME` tells how those of a topic were changed"
-)
 PLANS = (
     "a plan lives as long as the leader's term, and is recorded when it is carried out: `admin "
     "audit --until TIME` tells that, and `admin decisions --at TIME` its moves"
@@ -18,8 +14,6 @@ NOW_ONLY = {
     "compare": "it compares two moments: --since and --until are these",
     "brokers health": "brokers say it of themselves now; `admin brokers list --at TIME` says who "
     "was there",
-    "topics list": "`admin topics busiest --at TIME` has the topics with traffic",
-    "limits show": LIMITS,
     "dry-run": "a cycle is planned from present loads; `admin decisions --at TIME` has those that "
     "were",
     "what-if": "it goes by a time; --since and --until bound it",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from loadmanager.cli.admin.archives import incomplete
+from loadmanager.cli.admin.archives import events_of, fields_of_change, incomplete
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.past_wishes import documents_then
+from loadmanager.cli.admin.past_wishes import CHANGES_MAX, documents_then
 from loadmanager.cli.terminal import Shown, table
+from loadmanager.engine.history.records import AuditedChange
+from loadmanager.kit.metadata import paths
+
+_TOPIC = re.compile(
+    rf"({paths.MANAGED_LEDGERS}|{paths.PARTITIONED_TOPICS})/([^/]+/[^/]+)/([^/]+)/([^/]+)"
+)
 
 
 def listed_then(
@@ -32,9 +39,15 @@ def listed_then(
 
 
 def document_then(
-    admin: AdminClient, path: str, present: Mapping[str, Any] | None, at_ms: int
+    admin: AdminClient,
+    path: str,
+    present: Mapping[str, Any] | None,
+    at_ms: int,
+    only: Collection[str] | None = None,
 ) -> Output:
-    """One document as it was; `present`: as it is now, None if it is not there."""
+    """One document as it was; `present`: as it is now, None if it is not there. `only`: these
+    fields of it.
+    """
     name = path.rpartition("/")[2]
     now = {} if present is None else {name: present}
     then = documents_then(admin, path, now, at_ms)
@@ -42,10 +55,42 @@ def document_then(
         text = "it was not there, as far as it is recorded"
         return Output(None, (text, *incomplete(then.notes)), status=1, missing=then.missing)
     (document,) = then.documents.values()
-    lines = json.dumps(document.fields, indent=2, sort_keys=True).splitlines()
+    fields = {
+        name: value for name, value in document.fields.items() if only is None or name in only
+    }
+    lines = json.dumps(fields, indent=2, sort_keys=True).splitlines()
     changed = [f"changed last before: {document.changed}"] if document.changed else []
     parts = (lines, *changed, *incomplete(then.notes))
-    return Output(document.fields, parts, missing=then.missing)
+    return Output(fields, parts, missing=then.missing)
+
+
+def topics_then(
+    admin: AdminClient, namespace: str, present: Collection[str], at_ms: int
+) -> tuple[list[str], list[str], dict[str, str]]:
+    """The persistent topics of a namespace as they were: those of now, without those that were made
+    since, and with those that were deleted; what is not known; and who did not answer.
+    """
+    changes = events_of(
+        admin, (AuditedChange.kind,), namespace, since_ms=at_ms + 1, limit=CHANGES_MAX
+    )
+    topics = {name for name in present if name.startswith("persistent://")}
+    for event in changes.events:  # the newest first
+        change = event.record_as(AuditedChange)
+        if (match := _TOPIC.fullmatch(change.path or "")) is None or change.failed:
+            continue
+        name = f"{match[3]}://{match[2]}/{paths.decode(match[4])}"
+        of = {name}
+        if match[1] == paths.PARTITIONED_TOPICS:
+            partitions = fields_of_change(change.before or change.after).get("partitions", 0)
+            of = {f"{name}-partition-{index}" for index in range(partitions)}
+        if change.before is None and change.after is not None:
+            topics -= of
+        elif change.after is None:
+            topics |= of
+    notes = list(changes.notes)
+    if len(changes.events) == CHANGES_MAX:
+        notes.append(f"only the last {CHANGES_MAX:,} changes of {namespace} were looked through")
+    return sorted(topics), notes, changes.missing
 
 
 def _in_line(fields: Mapping[str, Any]) -> str:

@@ -21,7 +21,6 @@ from loadmanager.cli.admin.asking import (
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
-from loadmanager.cli.admin.past_documents import document_then
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.admin.times import at_option
 from loadmanager.cli.terminal import Shown, table, word
@@ -43,12 +42,21 @@ _topic = click.argument("topic")
 
 @group.command("list")
 @click.argument("namespace", metavar="TENANT/NAMESPACE")
-def topics_list(admin: AdminClient, namespace: str) -> Output:
+@at_option
+def topics_list(admin: AdminClient, namespace: str, at: int | None) -> Output:
     """List the topics of a namespace, one a line: as `xargs` and a shell take them.
 
-    Names with spaces, quotes or control characters are quoted; --json has them as they are.
+    Names with spaces, quotes or control characters are quoted; --json has them as they are. With
+    --at, the persistent ones of then, by who made and deleted topics since.
     """
     names = admin.get(f"{namespace_path(namespace)}/topics?mode=ALL", Names)
+    if at is not None:
+        from loadmanager.cli.admin.archives import incomplete  # they take time
+        from loadmanager.cli.admin.past_documents import topics_then
+
+        then, notes, missing = topics_then(admin, namespace, names, at)
+        shown = list(map(word, then)) or f"no topic was in {namespace}, as far as it is recorded"
+        return Output(then, (shown, *incomplete(notes)), missing=missing)
     return Output(names, list(map(word, names)) or f"no topic in {namespace}")
 
 
@@ -127,6 +135,8 @@ def topics_partitions(admin: AdminClient, topic: str, at: int | None) -> Output:
     count = _partitions(admin, topic)
     if at is not None:
         present = {"partitions": count} if count else None
+        from loadmanager.cli.admin.past_documents import document_then  # it takes time
+
         return document_then(admin, paths.partitioned_topic(TopicName.parse(topic)), present, at)
     return Output({"partitions": count}, str(count))
 
