@@ -130,10 +130,13 @@ class StoredTopic:
         self._storing.failed(self, error)
 
     def _answer(self) -> None:
-        """Send the receipts for what is stored, in order."""
+        """Send the receipts for what is stored, in order. Those of a silent topic wait: it may be
+        settled, and a producer that gets the later ones only cannot know what became of the others.
+        """
         answers = self._storing.may_serve()
-        for receipt in self._receipts.take(self.log.end_id):
-            if answers and not self.hosted.silent:
+        receipts = () if self.hosted.silent else self._receipts.take(self.log.end_id)
+        for receipt in receipts:
+            if answers:
                 producer = receipt.producer
                 producer.receipt_ms = producer.receipt_ms or self._storing.clock.now_ms()
                 producer.connection.send(receipt.encode())
@@ -254,6 +257,7 @@ class StoredTopic:
         """The topic is being unloaded: answer what was sent before, save the cursors, and leave the
         index of its last segment to the next owner.
         """
+        self._answer()
         await self._receipts.all_sent.wait()
         if not self.closed:
             leaving = self._storing.leave(self)
