@@ -446,7 +446,7 @@ async def test_moves_of_earlier_terms(tmp_path: Path) -> None:
         (refused,) = shown["cannot"]
         assert (refused["of"], refused["why"]) == (
             SECOND,
-            f"it is at {back} now, and not at {there} any more",
+            f"it is back at {back} already",
         )
         assert (await undo(served, f"0-a{number}")).status == 200
         await moved_to(served, FIRST, 0)
