@@ -14,6 +14,7 @@ from cli.test_admin_command import Shell
 from cli.test_past import BUNDLE, UNUSED
 from clusters.running import eventually
 
+from loadmanager.cli.admin.past_documents import _partitions
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.records import BrokerLoad, Throttle, TopicLoad
@@ -27,6 +28,7 @@ ORDERED = (
     ("groups", "set", "gold", "--publish-messages", "10"),
     ("isolation", "set", "apart", "--namespaces", "acme/.*", "--primary", ".*"),
     ("topics", "create", "acme/orders/parted", "--partitions", "3"),
+    ("topics", "create", "persistent://acme/orders/p% ä", "--partitions", "2"),
     ("topics", "create", "acme/orders/gone"),
     ("limits", "set", "acme/orders", "publishRate", "--messages", "7"),
     ("limits", "set", "acme/orders/parted", "publishRate", "--messages", "4"),
@@ -84,6 +86,9 @@ async def test_documents_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixtu
         parted = ("topics", "partitions", "acme/orders/parted")
         assert (await then(between, *parted)) == (0, {"partitions": 3})
         assert (await then(before, *parted))[0] == 1
+        odd = ("topics", "partitions", "persistent://acme/orders/p% ä")
+        assert (await then(between, *odd)) == (0, {"partitions": 2})
+        assert (await then(before, *odd))[0] == 1
         policies = ("namespaces", "policies", "acme/orders")
         for at, rate in ((between, 7), (before, None)):
             limits = (await then(at, *policies))[1].get("publishMaxMessageRate") or {}
@@ -103,6 +108,13 @@ async def test_documents_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert plain in await shell.json(*topics)
         _, out, _ = await shell.run("tenants", "list", "--at", between)
         assert "CHANGED" in out.splitlines()[0]
+
+
+@pytest.mark.parametrize("count", [None, "x", -1, 10**12, 0])
+def test_a_damaged_record_has_no_partitions(count: object) -> None:
+    """So that nobody waits for a million million names."""
+    assert _partitions("t", {"partitions": count}) == set()
+    assert _partitions("t", {"partitions": 2}) == {"t-partition-0", "t-partition-1"}
 
 
 def a_step(ts: int, broker: str, event: str, name: str = "p", **more: Any) -> ClientStep:

@@ -15,6 +15,8 @@ from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.metadata import paths
 
+PARTITIONS_MAX = 100_000
+"""A record of more is damaged."""
 _TOPIC = re.compile(
     rf"({paths.MANAGED_LEDGERS}|{paths.PARTITIONED_TOPICS})/([^/]+/[^/]+)/([^/]+)/([^/]+)"
 )
@@ -48,13 +50,12 @@ def document_then(
     """One document as it was; `present`: as it is now, None if it is not there. `only`: these
     fields of it.
     """
-    name = path.rpartition("/")[2]
+    name = paths.decode(paths.last(path))
     now = {} if present is None else {name: present}
     then = documents_then(admin, path, now, at_ms)
-    if not then.documents:
+    if (document := then.documents.get(name)) is None:
         text = "it was not there, as far as it is recorded"
         return Output(None, (text, *incomplete(then.notes)), status=1, missing=then.missing)
-    (document,) = then.documents.values()
     fields = {
         name: value for name, value in document.fields.items() if only is None or name in only
     }
@@ -81,8 +82,7 @@ def topics_then(
         name = f"{match[3]}://{match[2]}/{paths.decode(match[4])}"
         of = {name}
         if match[1] == paths.PARTITIONED_TOPICS:
-            partitions = fields_of_change(change.before or change.after).get("partitions", 0)
-            of = {f"{name}-partition-{index}" for index in range(partitions)}
+            of = _partitions(name, fields_of_change(change.before or change.after))
         if change.before is None and change.after is not None:
             topics -= of
         elif change.after is None:
@@ -91,6 +91,14 @@ def topics_then(
     if len(changes.events) == CHANGES_MAX:
         notes.append(f"only the last {CHANGES_MAX:,} changes of {namespace} were looked through")
     return sorted(topics), notes, changes.missing
+
+
+def _partitions(topic: str, fields: Mapping[str, Any]) -> set[str]:
+    """The partitions of a topic by its record, which may hold anything."""
+    count = fields.get("partitions")
+    if not isinstance(count, int) or not 0 < count <= PARTITIONS_MAX:
+        return set()
+    return {f"{topic}-partition-{index}" for index in range(count)}
 
 
 def _in_line(fields: Mapping[str, Any]) -> str:
