@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_access import EVENTS, TOPIC, secured
+from broker.admin.test_archive import in_folder
 from broker.admin.test_audit import as_role, changes
 from broker.composed.test_rights import a_producer, answer_to
-from clusters.running import Client, until
+from clusters.running import Client, eventually, until
 from kit.security.tokens import ADMIN, SECRET, VALUES, token, verifier
 from structlog.testing import capture_logs
 
@@ -20,9 +22,11 @@ from loadmanager.broker.topics.refused_tokens import TOKENS_MAX
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 from loadmanager.cli import main
+from loadmanager.cli.admin.times import clock
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.security.tokens import create_token
+from loadmanager.kit.system.clock import SystemClock
 
 REFUSED = "/loadmanager/v1/refused-tokens"
 NEW = TopicName("persistent", ORDERS, "new")
@@ -167,6 +171,31 @@ async def test_the_audit_tells_of_it_once(capsys: pytest.CaptureFixture[str]) ->
         for text in (*said, "allowed the token leaked again"):
             assert len([line for line in lines if text in line]) == 1, lines
         assert not [line for line in lines if "disconnect" in line]
+
+
+async def test_which_tokens_were_refused_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that is allowed again."""
+    values = {**VALUES, **in_folder(tmp_path)}
+    async with serving(1, values=values, verifier=verifier(), token=token(ADMIN)) as served:
+        words = ["--url", served.url(0), "--token", token(ADMIN)]
+
+        async def told(*more: str) -> str:
+            capsys.readouterr()
+            with capture_logs():
+                await asyncio.to_thread(main, ["admin", *more, *words])
+            return capsys.readouterr().out
+
+        await told("tokens", "refuse", "leaked", "--note", "chat")
+        between = clock(SystemClock().now_ms() + 1_000).replace(" ", "T")
+        await asyncio.sleep(2.1)  # moments are said by the second
+        await told("tokens", "allow", "leaked")
+        out = await eventually(
+            lambda: told("tokens", "list", "--at", between), lambda out: '"leaked"' in out, 20
+        )
+        assert "chat" in out
+        assert "leaked" not in await told("tokens", "list")
 
 
 async def test_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
