@@ -25,7 +25,7 @@ from aiohttp import web
 from loadmanager import cli
 from loadmanager.broker import settings
 from loadmanager.broker.admin.server import AdminServer
-from loadmanager.engine.history import clients, cycles, findings, members, records, stored
+from loadmanager.engine.history import clients, cycles, findings, members, plans, records, stored
 from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
 from loadmanager.engine.ownership.states import TRANSITIONS, BundleState, LifeCause
 from loadmanager.engine.strategies import registry
@@ -614,6 +614,7 @@ def history() -> str:
         **members.MEMBER_KINDS,
         **clients.CLIENT_KINDS,
         **findings.FINDING_KINDS,
+        **plans.PLAN_KINDS,
         **stored.STORED_KINDS,
     }
     for kind, record in sorted(kinds.items()):

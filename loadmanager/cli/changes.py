@@ -12,11 +12,14 @@ from loadmanager.cli.options import Decorator, Finite
 
 def _multiples(
     _context: click.Context, option: click.Parameter, texts: Sequence[str]
-) -> dict[str, float]:
-    """TENANT=TIMES, several times."""
-    tenants = {}
+) -> dict[str, float | None]:
+    """TENANT=TIMES, several times; a tenant alone has None: the traffic of --times is its."""
+    tenants: dict[str, float | None] = {}
     for text in texts:
-        name, _, times = text.rpartition("=")
+        name, equals, times = text.rpartition("=")
+        if not equals and text:
+            tenants[text] = None
+            continue
         try:
             tenants[name] = Finite(0).convert(times, option, None)
         except click.BadParameter:
@@ -57,9 +60,10 @@ def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--tenant",
             "tenants",
             multiple=True,
-            metavar="TENANT=X",
+            metavar="TENANT[=X]",
             callback=_multiples,
-            help="X times the traffic of a tenant; may be repeated",
+            help="X times the traffic of a tenant; may be repeated; without =X, as many times as "
+            "--times says",
         ),
         click.option(
             "--fewest", is_flag=True, help="find out how many brokers this needs at least"

@@ -39,6 +39,7 @@ EXAMPLES = """examples:
   loadmanager what-if data/history --date 2026-11-20 --without 10.0.0.5:8080
   loadmanager what-if data/history --times 1.5 --add 2
   loadmanager what-if data/history --tenant acme=2 --fewest --price 0.4
+  loadmanager what-if data/history --tenant acme --times 2
   loadmanager what-if data/history --without-zone eu-1a --page october.html
   loadmanager what-if data/history --add 1 --try BalancedShedder+BalancedPlacement --json
 
@@ -184,6 +185,14 @@ def price_in(configured: Settings) -> float | None:
 
 def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
     """The change that the options name. Raises `BadInputError` for none."""
+    tenants: Mapping[str, float | None] = change.get("tenants", {})
+    if None in tenants.values():  # --times is of these
+        times = change["times"]
+        if times == 1.0:
+            alone = next(name for name, own in tenants.items() if own is None)
+            raise BadInputError(f"{alone}: TENANT=TIMES is expected, such as acme=2, or --times")
+        of_each = {name: times if own is None else own for name, own in tenants.items()}
+        change = {**change, "tenants": of_each, "times": 1.0}
     wanted = WhatIf(**change)
     if wanted == WhatIf() and not with_fewest:
         raise BadInputError(

@@ -28,6 +28,7 @@ from loadmanager.leader.documents.plans import BasedOn, SealedPlan, SealedPlans,
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.move_notes import moves_note
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.plan_records import PlanRecords
 from loadmanager.leader.ports.operating import DriftError
 
 PLANS_MAX = 50
@@ -69,6 +70,7 @@ class TermPlans:
     settings_with: Callable[[Mapping[str, str]], StrategySettings]
     """Settings of strategies in force, with some keys of broker.conf changed."""
     boundaries: Callable[[NamespaceName], Awaitable[NamespaceBundles]]
+    records: PlanRecords
     _plans: dict[str, TermPlan] = field(default_factory=dict)
     _number: int = 0
 
@@ -115,6 +117,7 @@ class TermPlans:
             len(self._plans) > 1 and sum(each.weight for each in self._plans.values()) > MOVES_MAX
         ):
             del self._plans[next(iter(self._plans))]
+        self.records.made(self._summary(term_plan), plan)
         return term_plan
 
     def list(self, limit: int) -> SealedPlans:
@@ -159,7 +162,9 @@ class TermPlans:
             raise refusal(plan_id, drifts)
         term_plan.moves = self.moves.queue_all(unloads, Author.PLAN)
         term_plan.executed_ms = self.moves.term.clock.now_ms()
-        note_change(moves_note([move.id for move in term_plan.moves]))
+        orders = [move.id for move in term_plan.moves]
+        self.records.executed(self._summary(term_plan), orders, term_plan.executed_ms)
+        note_change(moves_note(orders))
         log.info(
             "plan carried out",
             plan=plan_id,

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 
 from msgspec import convert, structs
 
+from loadmanager.engine.history.records import BrokerLoad
 from loadmanager.engine.load.usage import max_weighted_usage
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive import Archive
 from loadmanager.steer.documents import ClustersShown, ClusterSummary, Mode
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.work import FleetWork
 
 STARTS = "it starts"
+OLD_MS = 120_000
+"""A broker whose loads ended longer before a moment than this, and than they took, was not there.
+"""
+NOT_HERE = "its archive is not open: this daemon does not lead there now, or keeps no history"
+NOT_THEN = "this daemon recorded nothing then"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,9 +39,16 @@ class ClusterStanding:
     problem: str = ""
     """Why it does not lead, else."""
 
-    def leads(self, work: FleetWork) -> None:
+    archive: Archive | None = None
+    """What it has recorded; None while it does not lead."""
+
+    def leads(self, work: FleetWork, archive: Archive | None) -> None:
         """It leads now."""
-        self.work, self.waits, self.problem = work, STARTS, ""
+        self.work, self.archive, self.waits, self.problem = work, archive, STARTS, ""
+
+    def no_longer_leads(self) -> None:
+        """It leads no more."""
+        self.work = self.archive = None
 
     def by_name(self) -> ClusterSummary:
         """For somebody who may not read of it."""
@@ -72,6 +87,28 @@ class ClusterStanding:
             read_at=picture.brokers_ms,
         )
 
+    async def summary_then(self, at_ms: int) -> ClusterSummary:
+        """What it was like at a moment, by what this daemon recorded."""
+        if self.archive is None:
+            return structs.replace(self.by_name(), state="waits", why=NOT_HERE)
+        try:
+            moment = await self.archive.ask(lambda file: file.moment(at_ms, (BrokerLoad.kind,)))
+        except OperationalError as error:
+            return structs.replace(self.by_name(), state="problem", why=str(error))
+        fresh = [it for it in moment.loads if at_ms - it.ts <= max(it.span_ms, OLD_MS)]
+        usages = [
+            figures[it.columns.index("usage")] for it in fresh for figures in it.figures.values()
+        ]
+        return structs.replace(
+            self.by_name(),
+            state="leads" if moment.recorded else "waits",
+            why=None if moment.recorded else NOT_THEN,
+            brokers=len(usages),
+            lowest_usage=min(usages, default=None),
+            highest_usage=max(usages, default=None),
+            read_at=max((it.ts for it in fresh), default=None),
+        )
+
 
 @dataclass(slots=True)
 class FleetClusters:
@@ -89,10 +126,23 @@ class FleetClusters:
         not are last, by name and port alone.
         """
         summaries = [
-            each.summary() if each.settings.name == me or each.allows(token) else each.by_name()
+            each.summary() if self._may_read(each, me, token) else each.by_name()
             for each in self.standings
         ]
         return ClustersShown(name=me, clusters=sorted(summaries, key=_rank))
+
+    async def shown_then(self, me: str, token: str, at_ms: int) -> ClustersShown:
+        """The same at a moment, by what was recorded: no mode, no hold and no goals, which are not.
+        The clusters are those of now.
+        """
+        summaries = [
+            await each.summary_then(at_ms) if self._may_read(each, me, token) else each.by_name()
+            for each in self.standings
+        ]
+        return ClustersShown(name=me, clusters=sorted(summaries, key=_rank))
+
+    def _may_read(self, cluster: ClusterStanding, me: str, token: str) -> bool:
+        return cluster.settings.name == me or cluster.allows(token)
 
 
 def _rank(cluster: ClusterSummary) -> tuple[bool, bool, bool, bool, float, str]:

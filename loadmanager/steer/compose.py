@@ -229,13 +229,13 @@ class ClusterDaemon:
                 goes = True
                 try:
                     work.begin()
-                    self.standing.leads(work)
+                    self.standing.leads(work, None if history is None else history.archive)
                     await Steady(self.clock).watch(CHECK_S)
                 except OperationalError:
                     goes = False
                     raise
                 finally:
-                    self.standing.work = None
+                    self.standing.no_longer_leads()
                     scope.cancel()  # first: another daemon may lead
                     self._remove_local_socket()
                     await server.stop()
@@ -305,6 +305,7 @@ class ClusterDaemon:
             audit=audit,
             metrics=page.render,
             clusters=partial(self.together.shown, self.name),
+            clusters_then=partial(self.together.shown_then, self.name),
             archive=archive,
         )
 

@@ -22,6 +22,7 @@ from loadmanager.leader.moves import Moves
 from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
+from loadmanager.leader.plan_records import PlanRecords
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice, Shadow
 from loadmanager.steer.canary import Canary, CanaryProducer
@@ -193,6 +194,7 @@ class _Built:
             moves=self.moves,
             settings_with=self._settings_with,
             boundaries=self.namespaces.bundles,
+            records=PlanRecords(self.cluster.name, self.outside.history),
             hold=self.hold,
             split_orders=split_orders,
         )

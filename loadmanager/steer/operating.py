@@ -39,7 +39,12 @@ class FleetPlans(TermPlans):
             return await TermPlans.execute(self, plan_id)
         term_plan = self.find(plan_id)
         gone = await self.gone([split.bundle for split in term_plan.sealed.plan.splits])
-        await self.split_orders.execute(term_plan, gone)
+        before_ms = term_plan.executed_ms
+        try:
+            await self.split_orders.execute(term_plan, gone)
+        finally:
+            if before_ms is None and term_plan.executed_ms is not None:
+                self.records.executed(self._summary(term_plan), [], term_plan.executed_ms)
         return self.plan(plan_id)
 
     def is_split(self, plan_id: str) -> bool:

@@ -122,6 +122,8 @@ async def test_whoever_can_use_the_socket_may_order(
         arguments = ["admin", "clusters", "list", "--url", f"unix:{path}"]
         assert await asyncio.to_thread(cli.main, arguments) == 0
         assert "approve" in capsys.readouterr().out
+        assert await asyncio.to_thread(cli.main, [*arguments, "--at", "1d"]) == 1
+        assert "this daemon recorded nothing then" in capsys.readouterr().out
         arguments = ["admin", "tokens", "list", "--url", f"unix:{path}"]
         assert await asyncio.to_thread(cli.main, arguments) == 1
         assert f"unix:{path} answered 404" in capsys.readouterr().err

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from kit.security.tokens import KEY, token
 from steer.fake_pulsar import failed
 from steer.watched import watching
 
+from loadmanager.engine.history.archived import ARCHIVED, RESOURCES
+from loadmanager.engine.history.records import BrokerLoad
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.history.archive import Archive
+from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.security.settings import TokenSettings
 from loadmanager.kit.security.tokens import TokenVerifier
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.steer import settings_file as conf
-from loadmanager.steer.clusters import ClusterStanding, FleetClusters
+from loadmanager.steer.clusters import NOT_HERE, NOT_THEN, ClusterStanding, FleetClusters
 from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 
 
@@ -39,7 +45,7 @@ async def test_the_worst_is_first(tmp_path: Path) -> None:
         leading = [standing("calm", mode="advise"), standing("held", mode="act")]
         together = FleetClusters([secret, standing("w", waits="in use"), *leading, broken])
         for each in leading:
-            each.leads(works[each.settings.name])
+            each.leads(works[each.settings.name], None)
         for daemon in (calm, held):
             await daemon.work.read()
         told = together.shown("calm", "")
@@ -70,3 +76,35 @@ def test_each_cluster_has_its_own_tokens() -> None:
     assert not guard.allows("")
     assert not guard.allows(token("anybody")[:-2])
     assert FleetGuard(settings=settings, verifier=None, clock=clock).allows("")
+
+
+async def test_the_clusters_of_a_moment(tmp_path: Path) -> None:
+    """By what this daemon recorded: brokers and usage of then, without those whose loads had ended
+    before; of a cluster that it may not read, or does not lead, nothing.
+    """
+    clock = SystemClock()
+    now = clock.now_ms()
+    folder = HistorySettings(directory=str(tmp_path))
+    archive = Archive(folder, ARCHIVED, cluster="calm", broker="calm", clock=clock)
+    archive.start()
+    try:
+        unused = {name: ResourceUsage() for name in RESOURCES}
+        for broker, ago_s, usage in (("b1", 60, 0.4), ("b2", 60, 0.7), ("b3", 600, 0.9)):
+            head = {"ts": now - 1_000 * ago_s, "broker": broker, "interval_ms": 60_000}
+            archive.append(BrokerLoad(**head, usage=usage, **unused))
+        await archive.settle(20)
+        led, other, secret = standing("calm"), standing("w"), standing("a", allows=False)
+        led.archive = archive
+        together = FleetClusters([secret, other, led])
+        told = await together.shown_then("calm", "", now)
+        assert [it.name for it in told.clusters] == ["calm", "w", "a"]
+        first, waits, last = told.clusters
+        assert (first.state, first.brokers, first.read_at) == ("leads", 2, now - 60_000)
+        assert (first.lowest_usage, first.highest_usage) == pytest.approx((0.4, 0.7), abs=1e-4)
+        assert first.mode is None
+        assert (waits.state, waits.why) == ("waits", NOT_HERE)
+        assert (last.state, last.port) == (None, 8090)
+        (before, *_) = (await together.shown_then("calm", "", now - 3_600_000)).clusters
+        assert (before.state, before.why, before.brokers) == ("waits", NOT_THEN, 0)
+    finally:
+        await archive.close()

@@ -6,7 +6,7 @@ The metadata store holds the dynamic values. One that cannot be used is left out
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from loadmanager.broker.settings import KEYS, check, problems
@@ -23,6 +23,19 @@ NOT_OF_A_CYCLE = ("loadManagerClassName", "loadBalancerSheddingIntervalMinutes")
 """Keys beside those of strategies that a dry run does not depend on."""
 
 Leaf = TypeVar("Leaf")
+
+
+def check_of_strategies(names: Iterable[str]) -> None:
+    """Raise `BadInputError` for a key that a dry run does not depend on."""
+    keys = KEYS.by_name()
+    for name in names:
+        leaf = keys[name].leaf if name in keys else None
+        if leaf is not StrategySettings and leaf not in registry.own_settings():
+            like = KEYS.nearest(name)
+            hint = f"; did you mean {like}?" if like and name not in keys else ""
+            raise BadInputError(f"{name[:100]} is not a key of strategies{hint}")
+        if keys[name].key.name in NOT_OF_A_CYCLE:
+            raise BadInputError(f"{name} makes no difference to a single cycle")
 
 
 class LiveSettings:
@@ -109,15 +122,7 @@ class LiveSettings:
         Raises `BadInputError` for a key that does not belong to a strategy, and for a value, or
         values together, that could not be in force.
         """
-        keys = KEYS.by_name()
-        for name in changed:
-            leaf = keys[name].leaf if name in keys else None
-            if leaf is not StrategySettings and leaf not in registry.own_settings():
-                like = KEYS.nearest(name)
-                hint = f"; did you mean {like}?" if like and name not in keys else ""
-                raise BadInputError(f"{name[:100]} is not a key of strategies{hint}")
-            if keys[name].key.name in NOT_OF_A_CYCLE:
-                raise BadInputError(f"{name} makes no difference to a single cycle")
+        check_of_strategies(changed)
         try:
             settings = self._settings.with_overrides(changed)
             check(settings)

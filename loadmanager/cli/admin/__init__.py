@@ -66,7 +66,7 @@ SUBJECTS = {
         "story.history",
         (
             "Tell what is recorded of a thing, the oldest first: owners, moves, splits, "
-            "reasons, changes."
+            "reasons, changes; without a name, of the whole cluster but its clients."
         ),
     ),
     "interrupted": (

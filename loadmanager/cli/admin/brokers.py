@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from typing import Any
 from urllib.parse import quote
@@ -23,13 +22,12 @@ from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.downtimes import gone_at, say_down, silent_at
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.past_owners import bundles_at
-from loadmanager.cli.admin.past_wishes import DocumentThen, documents_then
+from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.moves import CordonShown
 
@@ -176,18 +174,12 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
 
 
 def _cordons_at(admin: AdminClient, at_ms: int) -> dict[str, str]:
-    """Broker → its cordon at a moment, as far as that is recorded."""
-    present = dict[str, dict[str, Any]]()
-    with contextlib.suppress(OperationalError):  # without a leader
-        present = {
-            it.broker: {"sinceMs": it.since, "by": it.by, "drain": it.state != "cordoned"}
-            for it in admin.get(f"{OWN}/cordons", list[CordonShown])
-        }
+    """Broker → its cordon at a moment in words, as far as that is recorded."""
     try:
-        then = documents_then(admin, paths.CORDONS, present, at_ms)
+        cordons = cordons_then(admin, at_ms)
     except OperationalError:  # of a daemon
         return {}
-    return {broker: _cordon_then(it) for broker, it in then.documents.items()}
+    return {broker: _cordon_then(it) for broker, it in cordons.items()}
 
 
 def _cordon_then(cordon: DocumentThen) -> str:
@@ -259,8 +251,16 @@ def _nobody_leads(admin: AdminClient, error: AnsweredError) -> Output:
 
 @group.command("health")
 @_broker
-def brokers_health(admin: AdminClient, broker: str | None) -> Output:
-    """Check all brokers, or the named one; exit status 1 if a broker is not healthy."""
+@at_option
+def brokers_health(admin: AdminClient, broker: str | None, at: int | None) -> Output:
+    """Check all brokers, or the named one; exit status 1 if a broker is not healthy. With --at,
+    what is recorded of then: who was not there, stood still or could not prove its session, and
+    what the leader had found wrong with it.
+    """
+    if at is not None:
+        from loadmanager.cli.admin.past_health import health_at  # it needs this module
+
+        return health_at(admin, broker, at)
     brokers = _named(admin, broker)
     health, missing = ask_each(admin, brokers, lambda at, _broker: health_of(at))
     health |= missing

@@ -45,7 +45,7 @@ from loadmanager.cli.admin.downtimes import (
 from loadmanager.cli.admin.leaders import led_of
 from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
 from loadmanager.cli.admin.times import Moment as Time
-from loadmanager.cli.admin.times import clock, span, time_of_day, until_option
+from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
@@ -93,15 +93,19 @@ class _Read:
     help="the first moment: 10m, 03:12, 'yesterday 03:12'; default: 10 minutes before --until",
 )
 @until_option
+@at_option
 @click.option("--each", is_flag=True, help="a line for everything, in place of the first ten")
-def compare(admin: AdminClient, since: int | None, until: int | None, *, each: bool) -> Output:
+def compare(
+    admin: AdminClient, since: int | None, until: int | None, at: int | None, *, each: bool
+) -> Output:
     """Compare two moments: brokers, leaders, owners, load, traffic, settings, and what is missing.
 
-    The second moment is now, or --until. Missing is what was there at the first moment and is not
-    at the second: owners of bundles, traffic of namespaces and topics, producers and consumers that
-    left, or whose broker was lost. The archives of the brokers answer; loads are averages, as the
-    last lines say.
+    The second moment is now, or --until, or --at. Missing is what was there at the first moment and
+    is not at the second: owners of bundles, traffic of namespaces and topics, producers and
+    consumers that left, or whose broker was lost. The archives of the brokers answer; loads are
+    averages, as the last lines say.
     """
+    until = until_of(at, until)
     until_ms = now_ms() if until is None else min(until, now_ms())
     since_ms = until_ms - SINCE_MS if since is None else since
     if since_ms >= until_ms:

@@ -66,7 +66,7 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     moments = [*range(end_ms, begin_ms, -step_ms)][:LOOKS]
     members = events_of(admin, (MemberChange.kind,), until_ms=end_ms, limit=MEMBERS_MAX)
     changes = [event for event in members.events if event.kind == MemberChange.kind]
-    looks = {at: _Look.of(admin, at, changes) for at in moments}
+    looks = {at: LoadsThen.of(admin, at, changes) for at in moments}
     there = {at: look for at, look in looks.items() if look.brokers.loads}
     if not there:
         raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
@@ -114,14 +114,14 @@ def _between(begin_ms: int, end_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class LoadsThen:
     """The loads at a moment."""
 
     brokers: LoadsOfAll
     bundles: LoadsOfAll
 
     @classmethod
-    def of(cls, admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent]) -> _Look:
+    def of(cls, admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent]) -> LoadsThen:
         """Without the brokers that had left; what their bundles carried last still waits for
         another owner, if none has recorded it since.
         """

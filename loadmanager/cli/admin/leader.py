@@ -13,11 +13,20 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, pair
 from loadmanager.cli.admin.moves import MOVES, PAUSED, text_of
 from loadmanager.cli.admin.sentences import paused_text
-from loadmanager.cli.admin.times import clock, time_of_day
+from loadmanager.cli.admin.times import at_option, clock, time_of_day
+from loadmanager.cli.changes import change_options
 from loadmanager.engine.strategies.plan_document import figure, plan_lines
 from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.leader.documents.plans import SealedPlan
 
+NO_CHANGE = {
+    "without": (), "zones": (), "added": 0, "times": 1.0, "tenants": {}, "fewest": False
+}  # fmt: skip
+"""What `change_options` say when nothing is different."""
+OTHER_SETTINGS = (
+    "other brokers or traffic are tried with the settings in force: give no --strategy, "
+    "--placement or --set; `loadmanager what-if HISTORY --try` tries both"
+)
 RESUME = "no cycle makes these moves meanwhile; `loadmanager admin moves resume` ends the pause"
 
 
@@ -50,13 +59,37 @@ MOMENT_MIN = 10**11
 @click.option(
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="another setting; may be repeated"
 )
+@at_option
+@change_options
 def dry_run(
-    admin: AdminClient, strategy: str | None, placement: str | None, pairs: tuple[str, ...]
+    admin: AdminClient,
+    strategy: str | None,
+    placement: str | None,
+    pairs: tuple[str, ...],
+    at: int | None,
+    **change: Any,
 ) -> Output:
-    """Show what a shedding cycle would do now; `plans execute` carries out exactly that."""
-    body: dict[str, Any] = {"settings": dict(map(pair, pairs))}
-    body |= {"shedder": strategy} if strategy else {}
-    body |= {"placement": placement} if placement else {}
+    """Show what a shedding cycle would do now; `plans execute` carries out exactly that.
+
+    With --at, what one would have done then, on the loads that were recorded. With other brokers or
+    other traffic (--without, --add, --times, --tenant …), it is `what-if`: the last hour, or that
+    before --at, in a simulator, by the settings in force.
+    """
+    keys = dict(map(pair, pairs))
+    named = {"shedder": strategy, "placement": placement}
+    if any(change[name] != value for name, value in NO_CHANGE.items()):
+        from loadmanager.cli.admin.what_if import lived_again  # it takes time
+
+        if keys or any(named.values()):
+            raise click.UsageError(OTHER_SETTINGS)
+        return lived_again(admin, None, at, **change)
+    if change["price"] is not None:
+        raise click.UsageError("--price says what other brokers would cost: give --add, say")
+    if at is not None:
+        from loadmanager.cli.admin.past_dry_run import dry_run_at  # it takes time
+
+        return dry_run_at(admin, at, keys, **named)
+    body = {"settings": keys, **{name: value for name, value in named.items() if value}}
     plan, raw = admin.ask("POST", f"{OWN}/dry-runs", body, SealedPlan)
     pause = admin.get(MOVES + query(limit=1), MovesShown).paused
     paused = [] if pause is None else [f"{paused_text(pause)}: {PAUSED}", RESUME]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from math import inf
 from typing import Any
+
+from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
     LoadsOfAll,
@@ -17,12 +20,13 @@ from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.leaders import leader_then
-from loadmanager.cli.admin.past_decisions import decisions_of
+from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
+from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock
-from loadmanager.cli.terminal import Shown
+from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.history.archive_answers import ArchivedEvent
@@ -30,6 +34,12 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent
 CYCLE_KINDS = ("decision.unload", "decision.skip")
 CYCLE_EVENTS = 200
 """Records among which the last cycle before a moment is looked for."""
+TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
+TOP_HEADERS = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
+TOP_BUNDLE_HEADERS = ("bundle", "owner", "msg/s", "MiB/s")
+PER_DECISION = 20
+"""Records of one decision at most."""
+RATE, BYTES = "msg_rate", "msg_throughput"
 NAMED_MAX = 5
 MEANS_MS = 900_000
 """Archives keep the means of so long a time once it is a day ago."""
@@ -66,6 +76,65 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     notes = [note for note in past.notes if note not in past.outages]
     shown: tuple[Shown, ...] = (lines, notes, *incomplete(cycle.notes))
     return Output(brokers, shown, missing=past.missing | limits.missing | steps.missing)
+
+
+def top_at(admin: AdminClient, at_ms: int) -> Output:
+    """The same, with the busiest brokers and bundles of then and the last decisions before."""
+    status = status_at(admin, at_ms)
+    brokers: list[dict[str, Any]] = status.data
+    if not brokers:
+        return status
+    bundles, past = bundles_at(admin, at_ms)
+    hottest = sorted(
+        (it for it in bundles if it.figures),
+        key=lambda it: (-_of_both(it.figures, RATE), it.bundle),
+    )[:TOP_BUNDLES]
+    recorded = events_of(admin, KINDS, until_ms=at_ms, limit=TOP_DECISIONS * PER_DECISION)
+    events = as_of(recorded.events, at_ms)
+    cut_off = len(events) >= TOP_DECISIONS * PER_DECISION
+    decided = decisions_of(events, events[-1].last if cut_off else -inf)[:TOP_DECISIONS]
+    here = [row for row in brokers if not row["gone"]]
+    here.sort(key=lambda row: (-row["usage"], row["broker"]))
+    rows = [
+        (it.bundle, it.owner, _of_both(it.figures, RATE), _of_both(it.figures, BYTES) / (1 << 20))
+        for it in hottest
+    ]
+    parts: tuple[Shown, ...] = (
+        *status.shown,
+        table(TOP_HEADERS, [_top_row(row) for row in here[:TOP_BROKERS]]),
+        table(TOP_BUNDLE_HEADERS, rows) if rows else "no traffic of bundles is recorded of then",
+        [lines_of(each)[0] for each in decided] or ["no decision by then is recorded"],
+    )
+    data = {
+        "brokers": brokers,
+        "bundles": [{"bundle": it.bundle, "owner": it.owner, **it.figures} for it in hottest],
+        "decisions": to_builtins(decided),
+    }
+    missing = status.missing | past.missing | recorded.missing
+    return Output(data, (*parts, *incomplete(recorded.notes)), status.status, missing)
+
+
+def bar(usage: float) -> str:
+    """A usage as a bar: twenty signs are all that there is."""
+    return "#" * min(20, round(20 * usage))
+
+
+def _top_row(row: dict[str, Any]) -> tuple[str | float | int | None, ...]:
+    cpu = 100 * row["cpu_usage"] / row["cpu_limit"] if row["cpu_limit"] > 0 else None
+    return (
+        row["broker"],
+        bar(row["usage"]),
+        f"{row['usage']:.0%}",
+        cpu,
+        round(row["bundles"]),
+        _of_both(row, RATE),
+        _of_both(row, BYTES) / (1 << 20),
+    )
+
+
+def _of_both(figures: Mapping[str, float], name: str) -> float:
+    """In and out together."""
+    return figures[f"{name}_in"] + figures[f"{name}_out"]
 
 
 def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:

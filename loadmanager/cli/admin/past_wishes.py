@@ -15,7 +15,7 @@ from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.leader.documents.moves import MovesShown, PauseShown
+from loadmanager.leader.documents.moves import CordonShown, MovesShown, PauseShown
 
 CHANGES_MAX = 1_000
 
@@ -92,6 +92,17 @@ def pause_then(admin: AdminClient, at_ms: int) -> list[str]:
         for it in then.values()
         if it.fields.get("untilMs", 0) > at_ms  # else it was over
     ]
+
+
+def cordons_then(admin: AdminClient, at_ms: int) -> Mapping[str, DocumentThen]:
+    """Broker → its cordon at a moment. Raises `OperationalError` for a daemon."""
+    present = dict[str, dict[str, Any]]()
+    with contextlib.suppress(OperationalError):  # without a leader
+        present = {
+            it.broker: {"sinceMs": it.since, "by": it.by, "drain": it.state != "cordoned"}
+            for it in admin.get(f"{OWN}/cordons", list[CordonShown])
+        }
+    return documents_then(admin, paths.CORDONS, present, at_ms).documents
 
 
 def rebuilt(

@@ -10,7 +10,8 @@ from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.leader import plan_text
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.past_plans import HEADERS, plan_at, plans_at, settings_text
+from loadmanager.cli.admin.times import at_option, clock
 from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
 
 PLANS = f"{OWN}/plans"
@@ -19,11 +20,17 @@ group = AdminGroup("plans", help="The plans of dry runs and of the daemon: list,
 
 
 @group.command("list")
-@click.option("--limit", default=50, metavar="N", help="at most N plans")
-def plans_list(admin: AdminClient, limit: int) -> Output:
-    """List the plans of this leader's term, the newest first."""
+@at_option
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=50, metavar="N", help="at most N plans"
+)
+def plans_list(admin: AdminClient, at: int | None, limit: int) -> Output:
+    """List the plans of this leader's term, the newest first; with --at, those that had been made
+    by then, also under earlier leaders.
+    """
+    if at is not None:
+        return plans_at(admin, at, limit)
     answer, raw = admin.ask("GET", PLANS + query(limit=limit), None, SealedPlans)
-    headers = ("id", "state", "made", "strategy", "placement", "settings", "moves")
     rows = [
         (
             plan.id,
@@ -31,18 +38,23 @@ def plans_list(admin: AdminClient, limit: int) -> Output:
             clock(plan.created_at),
             plan.shedder,
             plan.placement,
-            " ".join(f"{name}={value}" for name, value in plan.settings.items()),
+            settings_text(plan.settings),
             plan.unload_count,
         )
         for plan in answer.plans
     ]
-    return listed(raw, headers, rows, "no plan of a dry run in this term")
+    return listed(raw, HEADERS, rows, "no plan of a dry run in this term")
 
 
 @group.command("show")
 @click.argument("plan")
-def plans_show(admin: AdminClient, plan: str) -> Output:
-    """Show a plan with its reasons; once it is carried out, with what became of its moves."""
+@at_option
+def plans_show(admin: AdminClient, plan: str, at: int | None) -> Output:
+    """Show a plan with its reasons; once it is carried out, with what became of its moves; with
+    --at, as it stood then, also one of an earlier leader.
+    """
+    if at is not None:
+        return plan_at(admin, plan, at)
     answer, raw = admin.ask("GET", f"{PLANS}/{quote(plan, safe='')}", None, SealedPlan)
     return Output(raw, plan_text(answer))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -42,7 +44,16 @@ from loadmanager.cli.admin.downtimes import (
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import EVENTS_MAX, todays_interruptions
-from loadmanager.cli.admin.past_status import status_at
+from loadmanager.cli.admin.past_status import (
+    TOP_BROKERS,
+    TOP_BUNDLE_HEADERS,
+    TOP_BUNDLES,
+    TOP_DECISIONS,
+    TOP_HEADERS,
+    bar,
+    status_at,
+    top_at,
+)
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.settings import last_switch
 from loadmanager.cli.admin.shapes import Document
@@ -89,7 +100,6 @@ GOES_ON = (
 MANY_TIMES = 100
 SWITCHES = ("loadBalancerEnabled", "loadBalancerSheddingEnabled")
 """The keys that switch balancing off."""
-TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -352,42 +362,73 @@ def _balancing(cluster: ClusterShown, switched: str) -> str:
     help="seconds between two looks",
 )
 @click.option("--count", type=click.IntRange(1), metavar="N", help="end after N looks")
-def top(admin: AdminClient, interval_s: float, count: int | None) -> Output:
+@at_option
+def top(admin: AdminClient, interval_s: float, count: int | None, at: int | None) -> Output:
     """Show the busiest brokers and bundles and the last decisions, again and again.
 
-    Ctrl-C ends it.
+    Ctrl-C ends it. With --json each look is a line. With --at one look, as it was then.
     """
+    if at is not None:
+        return top_at(admin, at)
+    raw = "loadmanager.json" in click.get_current_context().meta
     looks, late_ms = 0, late_after_ms(admin)
     try:
         while count is None or looks < count:
             if looks:
                 time.sleep(interval_s)
-            parts = list(_top(admin, late_ms))
-            if sys.stdout.isatty():
-                click.echo(CLEAR, nl=False)
-            show(*parts)
+            look = _Look.of(admin)
+            if raw:
+                click.echo(json.dumps(look.document))
+            else:
+                parts = list(_top(look, late_ms))
+                if sys.stdout.isatty():
+                    click.echo(CLEAR, nl=False)
+                show(*parts)
             looks += 1
     except KeyboardInterrupt:
         pass
     return Output({"looks": looks}, f"{count_of(looks, 'look')} taken")
 
 
-def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
-    cluster, _ = _cluster(admin)
-    decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
-    hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What `top` shows of one moment."""
+
+    cluster: ClusterShown
+    decisions: Sequence[DecisionShown]
+    hottest: BundlesShown
+    document: Mapping[str, Any]
+    """The same, as it came."""
+
+    @classmethod
+    def of(cls, admin: AdminClient) -> _Look:
+        cluster, of_cluster = _cluster(admin)
+        path = f"{OWN}/decisions{query(limit=TOP_DECISIONS)}"
+        decided, of_decisions = admin.ask("GET", path, None, DecisionsShown)
+        path = f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}"
+        hottest, of_bundles = admin.ask("GET", path, None, BundlesShown)
+        document = {
+            "at": cluster.at,
+            "cluster": of_cluster,
+            "bundles": of_bundles["bundles"],
+            "decisions": of_decisions["decisions"],
+        }
+        return cls(cluster, decided.decisions, hottest, document)
+
+
+def _top(look: _Look, late_ms: float) -> Iterator[Shown]:
+    cluster = look.cluster
     absences = news(cluster.absent, cluster.at, LATELY_MS)
     lines = _status(cluster, absences, (), None, late_ms, balancing=_balancing(cluster, ""))
     yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
-    headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
-    yield table(headers, [_row(broker) for broker in order[:TOP_BROKERS]])
+    yield table(TOP_HEADERS, [_row(broker) for broker in order[:TOP_BROKERS]])
     rows = [
         (bundle.bundle, bundle.owner, bundle.rate, (bundle.throughput or 0) / (1 << 20))
-        for bundle in hottest.bundles
+        for bundle in look.hottest.bundles
     ]
-    yield table(("bundle", "owner", "msg/s", "MiB/s"), rows) if rows else "no bundle has an owner"
-    yield [lines_of(decision)[0] for decision in decisions] or ["no decision yet"]
+    yield table(TOP_BUNDLE_HEADERS, rows) if rows else "no bundle has an owner"
+    yield [lines_of(decision)[0] for decision in look.decisions] or ["no decision yet"]
 
 
 def _row(broker: BrokerShown) -> tuple[str | float | int | None, ...]:
@@ -395,7 +436,7 @@ def _row(broker: BrokerShown) -> tuple[str | float | int | None, ...]:
     cpu = None if broker.resources is None else broker.resources.cpu.fraction
     return (
         broker.broker,
-        "#" * min(20, round(20 * usage)),
+        bar(usage),
         f"{usage:.0%}",
         None if cpu is None else 100 * cpu,
         broker.bundles,

@@ -1,12 +1,12 @@
 """`loadmanager admin history`: one story of a bundle, topic, namespace, broker, tenant, role or
-client.
+client, or of the whole cluster.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -40,14 +40,23 @@ from loadmanager.cli.admin.downtimes import (
 )
 from loadmanager.cli.admin.held_clients import held_now
 from loadmanager.cli.admin.nearest import did_you_mean, near_names
-from loadmanager.cli.admin.past_decisions import as_of, decisions_of
+from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
+from loadmanager.cli.admin.past_plans import plan_sentence
 from loadmanager.cli.admin.sentences import lines_of
-from loadmanager.cli.admin.times import clock, since_option, span, until_option
+from loadmanager.cli.admin.times import (
+    at_option,
+    clock,
+    since_option,
+    span,
+    until_of,
+    until_option,
+)
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import UNTIL, MemberChange, left_at_of, unheard_of
+from loadmanager.engine.history.plans import PlanStep
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
@@ -71,6 +80,13 @@ ORDERED_MS = 10_000
 most, and by the clock of another broker.
 """
 MOVED = f"{Decision.kind}.move"
+OF_ALL = (
+    *KINDS,
+    *(it.kind for it in (OwnershipStep, AuditedChange, MemberChange, FindingStep, PlanStep)),
+)
+"""Kinds of the events of a whole cluster; those of clients are too many."""
+EVENTS_A_LINE, EVENTS_MAX = 4, 2_000
+"""Not every event is a line of the whole cluster's story."""
 BY_OPERATORS = (OPERATORS_ORDER, "admin")
 """Reasons of steps that an operator ordered; the second is that of earlier versions."""
 MEMBERS_MAX = 1_000
@@ -78,16 +94,20 @@ MEMBERS_MAX = 1_000
 
 
 @click.command(cls=AdminCommand)
-@click.argument("name", metavar="BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE|CLIENT|DECISION")
+@click.argument(
+    "name",
+    metavar="[BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE|CLIENT|DECISION]",
+    required=False,
+)
 @since_option
 @until_option
+@at_option
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000), default=100, metavar="N", help="at most N lines"
+    "--limit", type=click.IntRange(1, 1_000), default=100, metavar="N", help="at most N events"
 )
-def history(
-    admin: AdminClient, name: str, since: int | None, until: int | None, limit: int
-) -> Output:
-    """Tell what is recorded of a thing, the oldest first: owners, moves, splits, reasons, changes.
+def history(admin: AdminClient, name: str | None, limit: int, **given: int | None) -> Output:
+    """Tell what is recorded of a thing, the oldest first: owners, moves, splits, reasons, changes;
+    without a name, of the whole cluster but its clients. --at tells what was recorded by then.
 
     The archives of all brokers answer. Of a topic, that of its present bundle is told, too; of a
     bundle, that of the bundles that it was split from, and when its owner left. Both end with for
@@ -96,6 +116,16 @@ def history(
     A client is named by its address, with or without the port, or by the name of its producer,
     consumer or subscription: when it came, left and was refused, and why.
     """
+    since, until = given["since"], until_of(given["at"], given["until"])
+    if name is None:
+        return story_of_all(admin, since, until, limit)
+    return _story(admin, name, since, until, limit)
+
+
+def _story(
+    admin: AdminClient, name: str, since: int | None, until: int | None, limit: int
+) -> Output:
+    """That of one thing."""
     names, events, notes = [name], list[ArchivedEvent](), list[str]()
     missing: dict[str, str] = {}
     begins: dict[str, int] = {}
@@ -128,7 +158,7 @@ def history(
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
     parts: list[Shown] = [
-        _lines(told_once(newest, name), down, _lapses(admin, newest), whole_after_ms)
+        _lines(_dated_lines(told_once(newest, name), down, _lapses(admin, newest), whole_after_ms))
         or _nothing(admin, name)
     ]
     load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
@@ -147,6 +177,35 @@ def history(
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
+
+
+def story_of_all(
+    admin: AdminClient, since: int | None, until: int | None, limit: int, more: str = "--limit"
+) -> Output:
+    """The last events of the whole cluster in a time, without those of clients; `more`: the option
+    that shows more of them.
+    """
+    at_most = min(EVENTS_A_LINE * limit, EVENTS_MAX)
+    answer = events_of(admin, OF_ALL, since_ms=since, until_ms=until, limit=at_most)
+    newest = as_of(reversed(answer.events), inf if until is None else until)
+    first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
+    down = [it for it in downtimes(admin, first) if first < it.begin < last]
+    whole_after_ms = newest[0].last if len(newest) >= at_most else -inf
+    dated = _dated_lines(newest, down, _lapses(admin, newest), whole_after_ms)
+    cut_off = len(dated) > limit or len(newest) >= at_most
+    dated = dated[-limit:]
+    parts: list[Shown] = [_lines(dated) or "nothing is recorded of that time"]
+    if cut_off:
+        parts.append(f"the newest {len(dated)} are shown: {more} shows more")
+    elif since is None:
+        parts.append(records_since(answer.begins))
+    data = [
+        {"ts": event.ts, "kind": event.kind, "record": event.record}
+        for event in newest
+        if dated and event.last >= dated[0][0]
+    ]
+    notes = incomplete(answer.notes)
+    return Output(data, (*parts, *notes), status=0 if dated else 1, missing=answer.missing)
 
 
 def _lapses(admin: AdminClient, events: Sequence[ArchivedEvent]) -> list[Lapse]:
@@ -263,13 +322,15 @@ def _parents(events: Sequence[ArchivedEvent]) -> set[str]:
     return {parent for parent in parents if isinstance(parent, str) and parent}
 
 
-def _lines(
+def _dated_lines(
     events: Sequence[ArchivedEvent],
     down_times: Sequence[Downtime],
     lapses: Sequence[Lapse],
     whole_after_ms: float,
-) -> list[str]:
-    """A line for each event, and one below it for its reason."""
+) -> list[tuple[int, list[str]]]:
+    """When each event was that there is something to say of, the oldest first: a line, and one
+    below it for its reason.
+    """
     dated: list[tuple[int, list[str]]] = []
     decided = [event for event in events if event.kind.startswith("decision.")]
     decisions = decisions_of(decided, whole_after_ms)
@@ -285,6 +346,10 @@ def _lines(
             dated.append((at_ms, [f"{clock(at_ms)}  {text}"]))
     dated += [(down.begin, [f"{clock(down.begin)}  {down}"]) for down in down_times]
     dated.sort(key=lambda item: item[0])
+    return dated
+
+
+def _lines(dated: Iterable[tuple[int, list[str]]]) -> list[str]:
     return [line for _, lines in dated for line in lines]
 
 
@@ -433,10 +498,15 @@ def _finding(event: ArchivedEvent) -> str:
     return f"the leader no longer finds: {step.title}" if step.event == "ended" else ""
 
 
+def _plan(event: ArchivedEvent) -> str:
+    return plan_sentence(event.record_as(PlanStep))
+
+
 _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
     "change": _change,
     "member": _member,
     "finding": _finding,
+    "plan": _plan,
     **{
         f"{ClientStep.kind}.{event}": _client
         for event in ("attached", "left", "refused", "held", "freed")

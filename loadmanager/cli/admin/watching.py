@@ -17,7 +17,7 @@ from loadmanager.cli.admin.client import AdminClient, decoded
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.leader import shown, words
 from loadmanager.cli.admin.moves import text_of
-from loadmanager.cli.admin.times import time_of_day
+from loadmanager.cli.admin.times import at_option, time_of_day
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan_document import because
 from loadmanager.kit.audit import ChangeShown
@@ -31,6 +31,8 @@ from loadmanager.leader.documents.findings import FindingChange
 AGAIN_S = 1.0
 """Wait before the stream is asked for again: its leader may have changed."""
 NAMED_MAX = 3
+COUNT_THEN = 20
+"""Events that are shown of a past moment without --count."""
 
 
 class _Enough(Exception):  # noqa: N818 - no error
@@ -76,12 +78,18 @@ def _document(text: str) -> dict[str, Any]:
 
 
 @click.command(cls=AdminCommand)
-@click.option("--count", type=int, metavar="N", help="end after N events")
-def watch(admin: AdminClient, count: int | None) -> Output:
+@click.option("--count", type=click.IntRange(1, 1_000), metavar="N", help="end after N events")
+@at_option
+def watch(admin: AdminClient, count: int | None, at: int | None) -> Output:
     """Show decisions, moves, owners, brokers and leaders as they change, until Ctrl-C.
 
-    With --json, each event is a line. The command follows the leader.
+    With --json, each event is a line. The command follows the leader. With --at, the last events
+    before that time, as they are recorded: twenty, or N.
     """
+    if at is not None:
+        from loadmanager.cli.admin.story import story_of_all  # it takes time
+
+        return story_of_all(admin, None, at, count or COUNT_THEN, "--count")
     watching = _Watching(count=count)
     try:
         while True:

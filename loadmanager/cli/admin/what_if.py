@@ -16,7 +16,7 @@ from loadmanager.cli.admin.brokers import AWAY
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.status import headroom_text
-from loadmanager.cli.admin.times import Moment, clock, until_option
+from loadmanager.cli.admin.times import Moment, at_option, clock, until_of, until_option
 from loadmanager.cli.changes import change_options
 from loadmanager.cli.terminal import named
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
@@ -187,8 +187,22 @@ def _why(bundle: LostBundle, lost: Sequence[str]) -> str:
     help="go by the loads since then: 2h, 'yesterday 09:00'; default: an hour before --until",
 )
 @until_option
+@at_option
 @change_options
 def what_if(
+    admin: AdminClient, since: int | None, until: int | None, at: int | None, **change: Any
+) -> Output:
+    """Say how the last hour, or a time before it, would have been with other brokers or other
+    traffic.
+
+    The settings in force decide, in a simulator of the loads that the brokers recorded. Of brokers
+    that are lost, it is also said where their present bundles would go: with their pins, isolation
+    and other rules, which the simulator does not know. --at means the hour before that time.
+    """
+    return lived_again(admin, since, until_of(at, until), **change)
+
+
+def lived_again(
     admin: AdminClient,
     since: int | None,
     until: int | None,
@@ -197,13 +211,7 @@ def what_if(
     price: float | None,
     **change: Any,
 ) -> Output:
-    """Say how the last hour, or a time before it, would have been with other brokers or other
-    traffic.
-
-    The settings in force decide, in a simulator of the loads that the brokers recorded. Of brokers
-    that are lost, it is also said where their present bundles would go: with their pins, isolation
-    and other rules, which the simulator does not know.
-    """
+    """What a time would have been with a change; see `what_if`."""
     from loadmanager.cli.admin.lately import recorded_lately  # they take time
     from loadmanager.cli.what_if import WhatIfAnswer, legend, price_in, wanted_change
 

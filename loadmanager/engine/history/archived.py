@@ -11,6 +11,7 @@ from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.plans import PlanStep
 from loadmanager.engine.history.records import (
     AuditedChange,
     BrokerLoad,
@@ -135,6 +136,13 @@ def _of_finding(record: FindingStep) -> Iterator[str]:
         yield record.about.partition(" ")[0]  # its broker
 
 
+def _of_plan(record: PlanStep) -> Iterator[str]:
+    yield from (record.plan, *record.orders)
+    for bundle, *brokers in record.moves:
+        yield from _with_namespace(bundle)
+        yield from filter(None, brokers)
+
+
 def client_kind(record: ClientStep) -> str:
     """The kind under which an archive has a client: `client.attached`, `client.refused`, …"""
     return f"{ClientStep.kind}.{record.event}"
@@ -193,4 +201,5 @@ ARCHIVED: Catalogue = {
     MemberChange.kind: EventsOf(_of_member),
     FindingStep.kind: EventsOf(_of_finding),
     ClientStep.kind: EventsOf(_of_client, kind=client_kind),
+    PlanStep.kind: EventsOf(_of_plan),
 }

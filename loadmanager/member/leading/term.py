@@ -43,6 +43,7 @@ from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.owner_tracker import OwnerTracker
+from loadmanager.leader.plan_records import PlanRecords
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
@@ -340,6 +341,7 @@ def _operations(
         moves=moves,
         settings_with=base.settings.strategies_with,
         boundaries=leads.cluster.namespaces.bundles,
+        records=PlanRecords(base.broker_id, leads.history),
     )
     return Operations(
         undo=TermUndo(

@@ -15,10 +15,11 @@ from loadmanager.kit.audit import Audit, ChangeShown, ChangesShown
 from loadmanager.kit.errors import BadInputError, NotFoundError
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.http.answers import failed, shown
-from loadmanager.kit.http.operation import TEXT, Document, operation
+from loadmanager.kit.http.operation import TEXT, Document, Query, operation
 from loadmanager.kit.http.permits import bearer_of
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.documents.cluster import LeaderBroker
+from loadmanager.leader.http.archive import TIME_MAX
 from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, wanted_of
 from loadmanager.leader.http.leading import ROOT
 from loadmanager.leader.http.use import BundlesOf, Leading
@@ -47,6 +48,8 @@ class FleetUse:
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     clusters: Callable[[str], ClustersShown]
     """All clusters of the daemon, as the bearer of a token may see them."""
+    clusters_then: Callable[[str, int], Awaitable[ClustersShown]]
+    """The same at a moment, in milliseconds since the epoch."""
     archive: Archive | None = None
 
     def archives(self) -> list[str]:
@@ -84,6 +87,15 @@ class OrdersGiven:
 def _no_settings(_now: Mapping[str, object], name: str, _value: str | None) -> dict[str, object]:
     """A daemon has no settings that are changed while it runs. Raises `BadInputError`."""
     raise BadInputError(f"{name} is no setting of this daemon")
+
+
+CLUSTERS_AT = Query(
+    name="at",
+    doc="As it was at this time, in milliseconds since the epoch.",
+    kind=int,
+    minimum=0,
+    maximum=TIME_MAX,
+)
 
 
 class FleetRoutes:
@@ -137,12 +149,16 @@ class FleetRoutes:
         """The mode, the brokers, the age of each part, what is missing, and why nothing moves."""
         return shown(self._use.watched.picture())
 
-    @operation(ClustersShown)
+    @operation(ClustersShown, query=(CLUSTERS_AT,))
     async def clusters(self, request: web.Request) -> web.Response:
         """All clusters of this daemon, the worst first: name, port, mode, state, brokers, usage,
-        hold, goals. Clusters that ask for other tokens are last, by name and port alone.
+        hold, goals. Clusters that ask for other tokens are last, by name and port alone. With `at`,
+        whether this daemon led there then, and the brokers and their usage that it recorded.
         """
-        return shown(self._use.clusters(bearer_of(request)))
+        token = bearer_of(request)
+        if CLUSTERS_AT.text(request) is None:
+            return shown(self._use.clusters(token))
+        return shown(await self._use.clusters_then(token, CLUSTERS_AT.whole(request)))
 
     @operation(AdviceShown)
     async def advice(self, _request: web.Request) -> web.Response:
