@@ -354,7 +354,34 @@ class BundleAverages(Mapping[str, BundleData]):
         """The last samples of each broker's bundles, brokers in the order given."""
         return self._traffic(LAST, bundles)
 
+    def usual_of(self, bundle: str) -> float | None:
+        """The usual bytes/s of a bundle, as in `usual_of_all`; None for one without averages."""
+        self._flush()
+        row = self._row_of.get(bundle)
+        if row is None:
+            return None
+        short_in, short_out = self._table[SHORT + 2 : SHORT + 4, row].tolist()
+        long_in, long_out = self._table[LONG + 2 : LONG + 4, row].tolist()
+        return float(min(short_in + short_out, long_in + long_out))
+
+    def usual_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Array:
+        """The usual bytes/s of each broker's bundles together, brokers in the order given: those of
+        a burst are not among the long-term ones, and those of before not among the short-term ones.
+        """
+        places = self._places_of(QUICK, bundles)
+        sums = []
+        for start in (SHORT, LONG):
+            amounts = self._table[start + 2, places.where] + self._table[start + 3, places.where]
+            sums.append(Traffic(amounts, places.cost_classes, places.counts).totals(amounts))
+        return np.minimum(*sums)
+
     def _traffic(self, column: int, bundles: Mapping[str, Sequence[str]]) -> Traffic:
+        places = self._places_of(column, bundles)
+        return Traffic(
+            self._table[column, places.where], places.cost_classes, places.counts, places.where
+        )
+
+    def _places_of(self, column: int, bundles: Mapping[str, Sequence[str]]) -> _Places:
         self._flush()
         lists, at = list(bundles.values()), (self._added, self._forgotten)
         places = next((each for each in self._places.values() if each.are_of(lists, at)), None)
@@ -365,9 +392,7 @@ class BundleAverages(Mapping[str, BundleData]):
             counts = np.fromiter(map(len, rows), np.int64, len(rows))
             places = _Places(lists, at, where, counts, classes)
         self._places[column] = places
-        return Traffic(
-            self._table[column, places.where], places.cost_classes, places.counts, places.where
-        )
+        return places
 
     def _rows_of_all(self, bundles: Mapping[str, Sequence[str]]) -> list[Rows]:
         return [

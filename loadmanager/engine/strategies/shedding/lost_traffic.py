@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from loadmanager.engine.load.reports import BundleData, TimeAverageBrokerData
+import numpy as np
+
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import EVERY_BUNDLE
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS
@@ -77,22 +78,23 @@ def refusing(snapshot: ClusterSnapshot, losing: Sequence[str]) -> ClusterSnapsho
 
 def _below_usual(snapshot: ClusterSnapshot) -> Iterator[str]:
     """Those whose bundles have far less than usual, while all together have it."""
-    reports, sums = snapshot.reports, snapshot.time_averages
-    usual = {name: _usual(sums[name]) for name in reports if name in sums}
-    whole = sum(usual.values())
+    columns, reports = snapshot.columns, snapshot.reports
+    usual = snapshot.averages.usual_of_all({it: reports[it].bundles for it in columns.names})
+    whole = float(usual.sum())
     if whole <= 0:
         return
-    of_all = min(sum(reports[name].throughput for name in usual) / whole, 1.0)
-    for name, its in usual.items():
-        tells = its * len(usual) > SHARE_LEAST * whole
-        if tells and reports[name].throughput < USUAL_PART * of_all * its:
-            parts = [
-                (stats.throughput, before)
-                for bundle, stats in reports[name].last_stats.items()
-                if (before := _usual_of(snapshot.data_of(bundle))) > 0
-            ]
-            if _most_lost(parts, USUAL_PART * of_all):
-                yield name
+    has = columns.throughputs
+    of_all = min(float(has.sum()) / whole, 1.0)
+    tells = usual * len(usual) > SHARE_LEAST * whole
+    for row in np.flatnonzero(tells & (has < USUAL_PART * of_all * usual)).tolist():
+        name = columns.names[row]
+        parts = [
+            (stats.throughput, before)
+            for bundle, stats in reports[name].last_stats.items()
+            if (before := _usual_of(snapshot, bundle)) > 0
+        ]
+        if _most_lost(parts, USUAL_PART * of_all):
+            yield name
 
 
 def _most_lost(bundles: Sequence[tuple[float, float]], part: float) -> bool:
@@ -101,21 +103,18 @@ def _most_lost(bundles: Sequence[tuple[float, float]], part: float) -> bool:
     return lost >= max(LOST_LEAST, MOST * len(bundles))
 
 
-def _usual(sums: TimeAverageBrokerData) -> float:
-    """Bytes/s; those of a burst are not among the long-term ones."""
-    return min(
-        sums.short_term_msg_throughput_in + sums.short_term_msg_throughput_out,
-        sums.long_term_msg_throughput_in + sums.long_term_msg_throughput_out,
-    )
-
-
-def _usual_of(data: BundleData) -> float:
-    return min(data.short_term_data.throughput, data.long_term_data.throughput)
+def _usual_of(snapshot: ClusterSnapshot, bundle: str) -> float:
+    """Bytes/s, without those of a burst; see `BundleAverages.usual_of_all`."""
+    usual = snapshot.averages.usual_of(bundle)
+    if usual is None:
+        data = snapshot.data_of(bundle)
+        usual = min(data.short_term_data.throughput, data.long_term_data.throughput)
+    return usual
 
 
 def traffic_before(snapshot: ClusterSnapshot, bundle: str) -> float:
     """Bytes/s of a bundle that is to move, without those of a burst."""
-    return min(snapshot.averages.quick_of(bundle), _usual_of(snapshot.data_of(bundle)))
+    return min(snapshot.averages.quick_of(bundle), _usual_of(snapshot, bundle))
 
 
 def _below_before(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> Iterator[str]:
