@@ -405,7 +405,8 @@ async def test_what_could_not_help_later_either_is_not_waited_for() -> None:
         order = await scene.goals.propose(Even(7), stay, approve=True)
         assert (order.promise.moves, order.promise.later) == (0, None)
         ended = await scene.run(order.id, steps=1)
-        assert ended.ended == NOTHING_HELPS
+        text = f"{NOTHING_HELPS.text}; 16 of 16 bundles are to stay"
+        assert ended.ended == Reason(NOTHING_HELPS.code, text)
 
 
 async def test_a_goal_waits_for_moves_of_others() -> None:

@@ -36,7 +36,6 @@ WINDOW = "'Mon-Fri 22:00-06:00 Europe/Paris', and days to leave out: ... except 
 ENDS = {
     "Reached": "reaches the goal",
     "Limits": "ends at its limits, before the goal",
-    "NothingHelps": "does not reach the goal: no further move would help",
     "NotEnoughBrokers": "cannot reach the goal: there are too few brokers to lose one",
 }
 
@@ -165,7 +164,10 @@ def _headline(order: GoalShown) -> str:
     if order.state == "ended" and not order.promise.moves:
         return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
     count = count_of(order.promise.moves, "move")
-    ends = ENDS.get(order.promise.ends.code, order.promise.ends.text)
+    why = order.promise.ends
+    ends = ENDS.get(why.code, why.text)
+    if why.code == "NothingHelps":
+        ends = f"does not reach the goal: {why.text}"
     return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ends}"
 
 

@@ -230,6 +230,10 @@ class _Planning:
         if isinstance(self._goal, Emptied):
             left = len(self._owners.bundles[self._cluster.row(self._goal.broker)])
             return Reason("NothingHelps", f"{left} bundles may not leave, or no other has room")
+        bundles = [each for its in self._owners.bundles for each in its]
+        if staying := sum(stays(self._stay, each) for each in bundles):
+            text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"
+            return Reason(NOTHING_HELPS.code, text)
         return NOTHING_HELPS
 
     def _round(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[Reason | None]:

@@ -347,6 +347,21 @@ def test_what_nothing_helps_is_said() -> None:
     assert (made.moves, made.reached, made.ends.code) == ((), False, "NothingHelps")
 
 
+def test_what_has_to_stay_is_counted() -> None:
+    """Where nothing may move, or what may move does not suffice."""
+    loads: Loads = {
+        "b0:8080": {f"t/{name}/0x{at:08x}_0x{at + 1:08x}": 0.1 for name in "ab" for at in range(4)},
+        "b1:8080": {},
+    }
+    for stay, count in (("t", 8), ("t/a", 4)):
+        limits = PlanLimits(stay=(stay,))
+        made = plan(snapshot_of(loads), SETTINGS, Even(1), limits)
+        if count == 8:
+            assert made.moves == ()
+            assert made.ends.text == "no other move would help; 8 of 8 bundles are to stay"
+        assert {it.bundle.rpartition("/")[0] for it in made.moves}.isdisjoint({stay})
+
+
 def test_the_same_cluster_gives_the_same_plan() -> None:
     """Move for move."""
     loads = loads_of(5)
