@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadmanager.engine.findings.finding import KINDS, FindingShown
+from loadmanager.engine.findings.finding import KINDS, FindingShown, Kind
 from loadmanager.engine.findings.held_connections import LimitedConnection
 from loadmanager.engine.findings.lost import lost
 from loadmanager.engine.findings.throttling import INACCURATE, HeldLimit
@@ -41,8 +41,10 @@ class TermFindings:
     load_manager: LoadManager
     splits: Live[SplitSettings]
     events: EventHub
-    record: Callable[[Sequence[FindingShown], int], None]
-    """Records what was found wrong at a look, and when that was."""
+    record: Callable[[Sequence[FindingShown], int, Kind | None], None]
+    """Records what was found wrong at a look, when that was, and for which kind alone it was
+    looked; None: for all.
+    """
     watch: Watch = field(default_factory=Watch, init=False)
     _findings: list[FindingShown] = field(default_factory=list, init=False)
     _looked_ms: int | None = field(default=None, init=False)
@@ -70,9 +72,20 @@ class TermFindings:
             usages=usages_of(self.load_manager),
             stays=stays_of(self.load_manager),
         )
-        before, self._findings = self._findings, self.watch.step(look)
         self._looked_ms = now_ms
-        self.record(self._findings, now_ms)
+        self._take(self.watch.step(look), now_ms)
+
+    def look_at_members(self) -> None:
+        """Tell at once who was lost, and who is back."""
+        gone = lost(self.members.lost())
+        before = {it.about for it in self._findings if it.kind == "lost"}
+        if before != {it.about for it in gone}:
+            others = [it for it in self._findings if it.kind != "lost"]
+            self._take([*gone, *others], self.load_manager.term.clock.now_ms(), "lost")
+
+    def _take(self, findings: list[FindingShown], now_ms: int, only: Kind | None = None) -> None:
+        before, self._findings = self._findings, findings
+        self.record(self._findings, now_ms, only)
         for finding in _without(self._findings, before):
             self._tell(FindingChange(at=now_ms, state="began", finding=finding))
         for finding in _without(before, self._findings):

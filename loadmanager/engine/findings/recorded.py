@@ -24,19 +24,26 @@ class FindingRecords:
 
     broker: str
     epoch: int
-    _recorded: dict[_Key, FindingStep] | None = field(default=None, init=False)
-    """The last records of what is wrong; None before the first look."""
+    _recorded: dict[_Key, FindingStep] = field(default_factory=dict, init=False)
+    """The last records of what is wrong."""
+    _looked_ms: int | None = field(default=None, init=False)
+    """When it was recorded last that the leader looked; None: not yet."""
 
-    def step(self, findings: Sequence[FindingShown], now_ms: int) -> list[FindingStep]:
-        """What to record of a look."""
-        steps, before = list[FindingStep](), self._recorded
-        if before is None:
+    def step(
+        self, findings: Sequence[FindingShown], now_ms: int, only: Kind | None = None
+    ) -> list[FindingStep]:
+        """What to record of a look; `only`: it was looked for this kind alone."""
+        steps, standing = list[FindingStep](), dict[_Key, FindingStep]()
+        if only is None and not self._is_recorded(now_ms):
+            self._looked_ms = now_ms
             steps.append(
                 FindingStep(ts=now_ms, broker=self.broker, epoch=self.epoch, event="looked")
             )
-            before = {}
-        standing = dict[_Key, FindingStep]()
+        before = {key: it for key, it in self._recorded.items() if only in (None, key[0])}
+        others = {key: it for key, it in self._recorded.items() if key not in before}
         for finding in findings:
+            if only not in (None, finding.kind):
+                continue
             last = before.pop((finding.kind, finding.about), None)
             step = self._step(finding, "began" if last is None else "again", now_ms)
             if last is None or _due(last, step):
@@ -45,8 +52,12 @@ class FindingRecords:
             standing[finding.kind, finding.about] = last
         for last in before.values():
             steps.append(self._step(shown(last), "ended", now_ms))
-        self._recorded = standing
+        self._recorded = others | standing
         return steps
+
+    def _is_recorded(self, now_ms: int) -> bool:
+        """Whether it is that the leader looked: what is older may be too old to be looked at."""
+        return self._looked_ms is not None and now_ms - self._looked_ms < SAME_WORDS_MS
 
     def _step(self, finding: FindingShown, event: str, now_ms: int) -> FindingStep:
         return FindingStep(
@@ -119,7 +130,7 @@ def findings_then(
         before = _standing(terms[earlier])
     left = [finding for key, finding in before.items() if key not in now]
     return FindingsThen(
-        looked=epoch in terms,
+        looked=any(step.event == "looked" for step in terms.get(epoch, ())),
         findings=_ordered(now.values()),
         leader_before=terms[earlier][-1].broker if left and earlier is not None else None,
         before=_ordered(left),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from loadmanager.engine.findings.finding import FindingShown
+from loadmanager.engine.findings.finding import FindingShown, Kind
 from loadmanager.engine.findings.recorded import FindingRecords
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.load.cluster_view import ClusterView
@@ -179,7 +179,12 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         leading.load_manager, leading.members = parts.load_manager, members
         leading.findings = findings = _findings(parts, members)
         scope.spawn(parts.moves.run(), "moves")
-        scope.spawn(every(lambda: STEP_S, members.step, "members", steps), "members")
+
+        async def look_at_members() -> None:
+            await members.step()
+            findings.look_at_members()
+
+        scope.spawn(every(lambda: STEP_S, look_at_members, "members", steps), "members")
         look = every(lambda: LOOK_S, findings.step, "findings", steps, first_after_s=None)
         scope.spawn(look, "findings")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
@@ -232,9 +237,9 @@ def _findings(parts: TermParts, members: TermMembers) -> TermFindings:
     leads = parts.leads
     records = FindingRecords(leads.base.broker_id, parts.load_manager.term.epoch)
 
-    def record(findings: Sequence[FindingShown], now_ms: int) -> None:
+    def record(findings: Sequence[FindingShown], now_ms: int, only: Kind | None) -> None:
         if leads.history is not None:
-            leads.history.append(*records.step(findings, now_ms))
+            leads.history.append(*records.step(findings, now_ms, only))
 
     findings = TermFindings(
         leading=leads.cluster.leading,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 from broker.admin.serving import ORDERS, serving
+from broker.admin.test_archive import in_folder
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 from leader.documents import a_move_shown
@@ -46,9 +48,11 @@ async def _event(events: EventQueue) -> tuple[str, str]:
             return str(data["state"]), str(data["finding"]["title"])
 
 
-async def test_a_lost_broker_is_found_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the leader looks, and no longer when it is back."""
-    async with serving(brokers=2) as served:
+async def test_a_lost_broker_is_found_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the leader looks, and no longer when it is back; and so it is recorded."""
+    async with serving(brokers=2, values=in_folder(tmp_path)) as served:
         shell, name = Shell(served, capsys), served.broker_id(1)
         title = f"{name} was lost, and is not back"
         assert title not in (await shell.run("status"))[1]
@@ -63,6 +67,13 @@ async def test_a_lost_broker_is_found_at_once(capsys: pytest.CaptureFixture[str]
         assert (await shell.run("findings"))[1].splitlines()[0].startswith(title)
         served.brokers[1].store.resume()
         await eventually(lambda: served.get(PATH), lambda answer: answer["findings"] == [])
+
+        async def recorded() -> list[tuple[str, str]]:
+            answer = await served.get("/loadmanager/v1/archive/events?kind=finding")
+            records = [event["record"] for event in answer["events"]]
+            return [(it["event"], it["about"]) for it in records if it["what"] == "lost"]
+
+        await eventually(recorded, lambda steps: steps == [("ended", name), ("began", name)])
 
 
 async def test_why_bundles_stay_is_what_the_last_cycle_says() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmanager.engine.findings.finding import FindingShown, Kind
-from loadmanager.engine.findings.recorded import FindingRecords, findings_then
+from loadmanager.engine.findings.recorded import RECORDED_MS, FindingRecords, findings_then
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS
 
@@ -21,19 +21,44 @@ def events(steps: list[FindingStep]) -> list[tuple[str, str]]:
 
 
 def test_beginnings_changes_and_ends_are_recorded() -> None:
-    """Other words after ten minutes, the same ones after an hour; nothing while nothing changes."""
+    """Other words after ten minutes, the same ones after an hour, as that it is looked; nothing
+    while nothing changes.
+    """
     records = FindingRecords("b1", 7)
     one = a_finding("b2")
     assert events(records.step([one], DAY)) == [("looked", ""), ("began", "b2")]
     assert records.step([one], DAY + 59 * MINUTE_MS) == []
-    assert events(records.step([one], DAY + HOUR_MS)) == [("again", "b2")]
+    assert events(records.step([one], DAY + HOUR_MS)) == [("looked", ""), ("again", "b2")]
     other = a_finding("b2", "worse")
     assert records.step([other], DAY + HOUR_MS + 9 * MINUTE_MS) == []
     (again,) = records.step([other], DAY + HOUR_MS + 10 * MINUTE_MS)
     assert (again.event, again.text, again.epoch, again.broker) == ("again", "worse", 7, "b1")
     steps = records.step([a_finding("b3")], DAY + 2 * HOUR_MS)
-    assert events(steps) == [("began", "b3"), ("ended", "b2")]
+    assert events(steps) == [("looked", ""), ("began", "b3"), ("ended", "b2")]
     assert FindingRecords("b1", 8).step([], DAY)[0].event == "looked"
+
+
+def test_one_kind_may_be_looked_for_alone() -> None:
+    """What else stands is as it was; it is no look for all, of which nothing is said before one."""
+    records = FindingRecords("b1", 7)
+    lost = a_finding("b9", kind="lost")
+    steps = records.step([lost], DAY, "lost")
+    assert events(steps) == [("began", "b9")]
+    then = findings_then(steps, (7, DAY), DAY)
+    assert (then.looked, [it.about for it in then.findings]) == (False, ["b9"])
+    both = records.step([a_finding("b2"), lost], DAY + MINUTE_MS)
+    assert events(both) == [("looked", ""), ("began", "b2")]
+    assert events(records.step([], DAY + 2 * MINUTE_MS, "lost")) == [("ended", "b9")]
+    assert events(records.step([], DAY + 3 * MINUTE_MS)) == [("ended", "b2")]
+
+
+def test_that_nothing_is_wrong_is_known_hours_after_a_term_began() -> None:
+    """By the records of the last two hours, which are those that are asked for."""
+    records = FindingRecords("b1", 7)
+    steps = [step for hour in range(9) for step in records.step([], DAY + hour * HOUR_MS)]
+    now = DAY + 8 * HOUR_MS + 59 * MINUTE_MS
+    recent = [step for step in steps if step.ts >= now - RECORDED_MS]
+    assert findings_then(recent, (7, DAY), now).looked
 
 
 def test_a_moment_of_one_term() -> None:
