@@ -131,9 +131,7 @@ class TermOverview:
             measurable_from_percent=round(100 * measurable_from(errors), 2),
             at_least=min(room.least, NUMBER_MAX),
             at_least_without_one=min(room.least_without_one, NUMBER_MAX),
-            cordoned=len(
-                self.moves.cluster.wishes.cordons.keys() & self.moves.cluster.brokers.reports.keys()
-            ),
+            cordoned=headroom.closed,
             looks=headroom.looks,
             since=headroom.since_ms,
         )

@@ -52,6 +52,10 @@ class OwnerTracker:
     by_bundle: dict[str, TrackedOwner] = field(default_factory=dict)
     """Bundle → its owner."""
     _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
+    _before: dict[str, list[str]] = field(default_factory=dict)
+    """Bundle → the owners before, the last one last, whose reports had it when the next one came:
+    a bundle may be back before its broker has reported that it left.
+    """
     _taken: deque[tuple[int, str, str]] = field(default_factory=lambda: deque(maxlen=TAKEN_MAX))
     """When, from which broker, which bundle: of the state records."""
 
@@ -137,16 +141,31 @@ class OwnerTracker:
             return frozenset(), frozenset()
         self._of_broker[broker] = after
         gained, lost = after - before, before - after
+        for bundle in gained & self.by_bundle.keys():
+            self._before.setdefault(bundle, []).append(self.by_bundle[bundle].broker)
         tracked = TrackedOwner(broker, self.clock.now_ms(), exact, report.last_update)
         self.by_bundle.update(dict.fromkeys(gained, tracked))
         self._forget(broker, lost)
         return gained, lost
 
     def _forget(self, broker: str, bundles: Collection[str]) -> None:
+        """A broker does not report bundles any more: those that another one still reports are its
+        again.
+        """
         for bundle in bundles:
             tracked = self.by_bundle.get(bundle)
+            owners = [it for it in self._before.pop(bundle, ()) if it != broker]
             if tracked is not None and tracked.broker == broker:
                 del self.by_bundle[bundle]
+                if owners:
+                    self._is_back(bundle, owners.pop())
+            if owners:
+                self._before[bundle] = owners
+
+    def _is_back(self, bundle: str, owner: str) -> None:
+        now_ms, reported_ms = self.clock.now_ms(), self.brokers.reports[owner].last_update
+        self.by_bundle[bundle] = TrackedOwner(owner, now_ms, exact=True, reported_ms=reported_ms)
+        self._tell_ownership(owner, (bundle,), ())
 
     def _tell_ownership(self, broker: str, gained: Collection[str], lost: Collection[str]) -> None:
         change = OwnershipChange(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -37,6 +37,8 @@ class SteadyHeadroom:
     """The number of cycles that it is the median of."""
     since_ms: int
     """When the first of them was."""
+    closed: int = 0
+    """How many brokers had a cordon in them, and so no room."""
 
 
 @dataclass(slots=True)
@@ -104,7 +106,8 @@ class ModelledUsage:
         limit = settings.overloaded_percent
         of = tuple(names), closed.tobytes(), limit
         present = model.headroom(limit / 100, closed)
-        self.headroom = self._lately.steady(snapshot.now_ms, of, present)
+        headroom = self._lately.steady(snapshot.now_ms, of, present)
+        self.headroom = headroom and replace(headroom, closed=int(closed.sum()))
         before = self.doubts
         self.doubts = {doubt.broker: Reason(doubt.code, doubt.text) for doubt in model.doubts}
         if by_shedder:

@@ -36,6 +36,15 @@ def test_headroom_says_which_brokers_have_none(cordoned: int, said: str) -> None
     assert f"{said} as full" in text
 
 
+def test_no_other_broker_may_have_room() -> None:
+    """As where the others are cordoned: no multiple of the traffic is said then."""
+    room = HeadroomShown(
+        resource="cpu", below_percent=85, times=6.4, times_without_one=0.0, cordoned=1
+    )
+    text = headroom_text(room, [])
+    assert "6.4 times the traffic, and no other broker has room if the broker with most" in text
+
+
 @pytest.mark.parametrize(
     ("errors", "said"),
     [([], "lost"), ([0.01, 0.03], "lost (the model of usage is 2.0 points off on the mean)")],

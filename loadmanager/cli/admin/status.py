@@ -313,7 +313,8 @@ def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
             "little to tell how much more than that"
         )
     only = "only " if without_one < 1 else ""
-    text += f", {only}{_times(without_one)} it if the broker with most room is lost"
+    lost = f"{only}{_times(without_one)} it" if without_one else "and no other broker has room"
+    text += f", {lost} if the broker with most room is lost"
     if room.cordoned:
         verb = "counts" if room.cordoned == 1 else "count"
         basis.append(f"{count_of(room.cordoned, 'cordoned broker')} {verb} as full")
