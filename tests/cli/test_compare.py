@@ -11,8 +11,8 @@ from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in
 from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.away import away_text
-from loadmanager.cli.admin.differences import causes_of, departed, there_at
-from loadmanager.cli.admin.past_owners import owners_at
+from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
+from loadmanager.cli.admin.past_owners import moved_lately, owners_at
 from loadmanager.cli.admin.times import clock, span_between
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
@@ -27,7 +27,7 @@ from loadmanager.engine.history.records import (
     TopicLoad,
 )
 from loadmanager.engine.load.reports import ResourceUsage
-from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
 
@@ -144,6 +144,7 @@ async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         missing = out.partition("MISSING NOW")[2]
         assert f"  {nobodys} has no owner; {lost} was it (their broker was lost)" in missing
         assert "  beta/jobs has no traffic" in missing
+        assert "  gold/pay has only 33% of what it had: 12.0 → 4.0 messages/s" in missing
         assert f"  {silent} has no traffic" in missing
         assert loud not in missing
         assert "  gold/pay has 2 producers, and had 4" in missing
@@ -194,6 +195,54 @@ def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -
     (bundle,) = owners_at([], [*before, *again, left], 10_000)
     assert bundle.owner == "b"
     assert not owners_at([], [*before, left], 10_000)
+
+
+def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> None:
+    """Those of its owner until it has measured for as long as it does, and all of one before."""
+    bundle = f"t/n/{LOW}"
+
+    def loads(broker: str, ts: int) -> ArchivedLoads:
+        return ArchivedLoads(
+            kind="bundle_load", broker=broker, ts=ts, span_ms=MINUTE, columns=["msg_rate_in"],
+            figures={bundle: [9.0]},
+        )  # fmt: skip
+
+    came = step(1, 100_000, "Owned")
+    for loads_then, in_part in (
+        ([loads("b", 119_000)], True),
+        ([loads("b", 121_000)], False),
+        ([loads("a", 90_000)], True),
+    ):
+        (of,) = owners_at(loads_then, [came], 125_000)
+        assert (of.owner, of.in_part) == ("b", in_part)
+        assert len(moved_lately([of] if of.in_part else [])) == in_part
+        then = ClusterThen(125_000, {bundle: of}, loads_then, {})
+        assert then.uncounted() == ({bundle} if in_part else set())
+    (of,) = owners_at([loads("a", 90_000)], [], 125_000)
+    assert (of.owner, of.in_part) == ("a", False)
+
+
+async def test_an_outage_that_lasts_at_the_second_moment_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is recorded when it ends; not one that begins after that moment."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        now = SystemClock().now_ms() // 1000 * 1000
+        a = served.broker_id(0)
+        for at in (now - 20 * MINUTE, now - 10 * MINUTE):
+            await written(served, 0, *loads_of(at, a, 0.5, {f"acme/orders/{LOW}": (1.0, 1)}))
+        outage = MemberChange(
+            ts=now - 8 * MINUTE, broker=a, of=a, event="proven", took_ms=4 * MINUTE
+        )
+        await written(served, 0, outage)
+        for until_ms, told in ((now - 10 * MINUTE, True), (now - 13 * MINUTE, False)):
+            times = [clock(at).replace(" ", "T") for at in (now - 20 * MINUTE, until_ms)]
+            words = ("compare", "--since", times[0], "--until", times[1])
+            out = (await Shell(served, capsys).run(*words))[1]
+            assert (f"from {clock(now - 12 * MINUTE)} to" in out) is told, out
+        leader = ("brokers", "leader", "--at", clock(now - 10 * MINUTE).replace(" ", "T"))
+        out = (await Shell(served, capsys).run(*leader))[1]
+        assert "could not prove its session" in out
 
 
 def test_clients_that_are_missing_were_there_then() -> None:

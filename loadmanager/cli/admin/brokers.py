@@ -19,9 +19,9 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.downtimes import gone_at, say_down, silent_at
+from loadmanager.cli.admin.downtimes import gone_at, lapses_at, say_down, silent_at
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
-from loadmanager.cli.admin.past_owners import bundles_at
+from loadmanager.cli.admin.past_owners import bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
@@ -125,6 +125,7 @@ def brokers_then(
     say_down(admin, at_ms, past)
     bundles, of_bundles = bundles_at(admin, at_ms)
     past.missing |= of_bundles.missing
+    past.notes += moved_lately([it for it in bundles if it.in_part])
     owned = Counter(it.owner for it in bundles)
     data: list[dict[str, Any]] = [
         {"broker": name, "at": loads.ts, **figures(loads, name)}
@@ -208,8 +209,9 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
     if at is not None:
         led, text, events, lost = leader_then(admin, at)
         led = None if lost else led
+        lines = [text, *lapses_at(admin, at)]
         data = {} if led is None else {"brokerId": led.of, "term": led.epoch, "since": led.ts}
-        return Output(data, text, status=int(led is None), missing=events.missing)
+        return Output(data, lines, status=int(led is None), missing=events.missing)
     try:
         leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
     except AnsweredError as error:

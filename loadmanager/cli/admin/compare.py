@@ -35,11 +35,15 @@ from loadmanager.cli.admin.differences import (
     uncounted,
 )
 from loadmanager.cli.admin.downtimes import (
+    LAPSE_MS_MAX,
+    Lapse,
+    Unproven,
     downtimes,
     gone_at,
     lapse_lines,
     lapses_of,
     silent_at,
+    unproven,
     unproven_of,
 )
 from loadmanager.cli.admin.leaders import led_of
@@ -82,6 +86,8 @@ class _Read:
     changes: KnownChanges
     notes: list[str]
     missing: dict[str, str]
+    unproven: list[Unproven]
+    """The outages and standstills that ended after the second moment, within the hour."""
     down: list[str]
     """When the whole cluster was down."""
 
@@ -118,7 +124,7 @@ def compare(
         )
     other, without, new = changed_owners(read.then, read.now, read.between)
     missing = missing_of(read.then, read.now, without, read.clients, read.cut_off, there=read.there)
-    most, lapses = None if each else LINES, lapses_of(unproven_of(_within(read)))
+    most, lapses = None if each else LINES, _lapses(read)
     parts: list[Shown] = [
         f"from {clock(since_ms)} to {clock(until_ms)} ({span(until_ms - since_ms)})",
         [*_brokers(read), *_leaders(read), *read.down, *lapse_lines(lapses)],
@@ -180,6 +186,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         changes=changes,
         notes=list(dict.fromkeys(notes)),
         down=[str(it) for it in downtimes(admin, since_ms) if it.begin < until_ms],
+        unproven=unproven(admin, until_ms + 1, until_ms + LAPSE_MS_MAX),
         missing={
             **pasts[0].missing,
             **pasts[1].missing,
@@ -224,6 +231,14 @@ def _oldest_first(events: Sequence[ArchivedEvent]) -> list[ArchivedEvent]:
 
 def _within(read: _Read) -> list[MemberChange]:
     return [it for it in read.members if it.ts > read.then.at_ms]
+
+
+def _lapses(read: _Read) -> list[Lapse]:
+    """The outages and standstills of the time between, those with it that were not over at its
+    end.
+    """
+    lapses = lapses_of([*unproven_of(_within(read)), *read.unproven])
+    return [it for it in lapses if it.since <= read.now.at_ms]
 
 
 def _brokers(read: _Read) -> Iterator[str]:
@@ -377,7 +392,7 @@ def _missing(read: _Read, missing: Missing, most: int | None) -> Iterator[str]:
         owners = count_of(len(missing.uncounted), "bundle")
         yield (
             f"the traffic and clients of {owners} are not compared: their owner of one of the "
-            "moments had recorded none yet"
+            "moments had recorded none yet, or had just got them"
         )
     if not missing.all_topics:
         yield (
@@ -395,6 +410,11 @@ def _missing_lines(missing: Missing, most: int | None) -> Iterator[str]:
     for name in missing.namespaces[:most]:
         yield f"  {name} has no traffic"
     yield from _more(len(missing.namespaces), most)
+    for less in missing.less[:most]:
+        part = f"{less.after / less.before:.0%} of what it had"
+        rates = f"{less.before:,.1f} → {less.after:,.1f} messages/s"
+        yield f"  {less.namespace} has only {part}: {rates}"
+    yield from _more(len(missing.less), most)
     for topic in missing.topics[:most]:
         yield f"  {topic} has no traffic"
     yield from _more(len(missing.topics), most)
@@ -436,6 +456,7 @@ def _document(
         "missing": {
             "bundles": [it._asdict() for it in missing.bundles],
             "namespaces": missing.namespaces,
+            "less": [it._asdict() for it in missing.less],
             "topics": missing.topics,
             "allTopics": missing.all_topics,
             "fewer": [it._asdict() for it in missing.fewer],

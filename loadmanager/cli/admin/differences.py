@@ -24,6 +24,8 @@ from loadmanager.kit.names import TopicName
 
 QUIET = 0.0005
 """Fewer messages/s are none: they are rounded away."""
+LESS = 0.5
+"""A namespace that has less than this part of its traffic is named."""
 MOVED_BY = {
     Author.CYCLE.value: "the balancer moved them",
     Author.OPERATOR.value: "an operator moved them",
@@ -96,8 +98,12 @@ class ClusterThen:
         return True
 
     def uncounted(self) -> set[str]:
-        """Bundles whose owner has recorded no figures of them yet."""
-        return {it.bundle for it in self.bundles.values() if it.owner and it.by != it.owner}
+        """Bundles whose owner has recorded no figures of them yet, or of a part of the time."""
+        return {
+            it.bundle
+            for it in self.bundles.values()
+            if it.owner and (it.by != it.owner or it.in_part)
+        }
 
     def sums(self, without: Set[str], *, tenants: bool) -> dict[str, Figures]:
         """Namespace or tenant → the sums of the figures of its bundles that had an owner, `without`
@@ -133,6 +139,14 @@ class Changed(NamedTuple):
     cause: str
 
 
+class Less(NamedTuple):
+    """A namespace with far less traffic, in messages/s."""
+
+    namespace: str
+    before: float
+    after: float
+
+
 class Fewer(NamedTuple):
     """Producers or consumers of a namespace that are fewer."""
 
@@ -150,6 +164,7 @@ class Missing:
     """Without an owner."""
     namespaces: list[str] = field(default_factory=list)
     """Without traffic."""
+    less: list[Less] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     """Without traffic, in namespaces that have some."""
     all_topics: bool = True
@@ -267,6 +282,8 @@ def missing_of(
             continue
         if rate_of(was) > QUIET >= rate_of(of):
             missing.namespaces.append(name)
+        elif max(rate_of(of), QUIET) < LESS * rate_of(was):
+            missing.less.append(Less(name, rate_of(was), rate_of(of)))
         for what in ("producers", "consumers"):
             had, has = round(was.get(what, 0.0)), round(of.get(what, 0.0))
             if has < had:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
+from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
@@ -20,6 +21,9 @@ from loadmanager.kit.names import TopicName
 EVENTS_MAX = 1_000
 BEFORE_MS = 300_000
 """Changes of owners are read from so long before a moment that has no earlier loads."""
+MEASURED_MS = 20_000
+"""Figures that were recorded so soon after a bundle came do not have all of its traffic."""
+MOVED_NAMED = 3
 STEPS_MAX = 50
 """The last steps of one bundle, by which its owner is known."""
 NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
@@ -37,6 +41,17 @@ class PastBundle:
     figures: dict[str, float] = field(default_factory=dict)
     by: str | None = None
     """The broker that recorded the figures: the one before, if the owner has recorded none yet."""
+    since: int | None = None
+    """When the owner got it; None: that is not recorded of lately."""
+
+    @property
+    def in_part(self) -> bool:
+        """Whether the figures are of a time in which the owner had it only in part, or not yet: a
+        broker measures over ten seconds, and records what it has measured last.
+        """
+        if self.owner is None or self.since is None or self.at is None:
+            return False
+        return self.by != self.owner or self.at - self.since < MEASURED_MS
 
 
 def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsOfAll]:
@@ -60,7 +75,19 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
     if len(events.events) == EVENTS_MAX:
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
-    return owners_at(past.loads, events.events, at_ms), past
+    bundles = owners_at(past.loads, events.events, at_ms)
+    past.notes += moved_lately([it for it in bundles if it.in_part])
+    return bundles, past
+
+
+def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:
+    """That the figures of bundles are not all of their traffic; none: nothing."""
+    if not bundles:
+        return []
+    some = ", ".join(it.bundle for it in bundles[:MOVED_NAMED])
+    more = f" and {len(bundles) - MOVED_NAMED} more" if len(bundles) > MOVED_NAMED else ""
+    text = f"{count_of(len(bundles), 'bundle')} had just come to another owner"
+    return [f"{text}: the figures may have only a part of their traffic ({some}{more})"]
 
 
 def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, LoadsOfAll]:
@@ -96,14 +123,14 @@ def owners_at(
     for bundle in sorted({*samples, *changes.of_bundle}):
         of = samples.get(bundle, [])
         of = [it for it in of if it.ts <= at_ms] or of
-        owner = changes.owner(bundle, of, at_ms)
+        owner, since = changes.owner(bundle, of, at_ms)
         shown = next((it for it in of if it.broker == owner), of[-1] if of else None)
         if shown is not None:
             bundles.append(
-                PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker)
+                PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker, since)
             )
         elif owner is not None:
-            bundles.append(PastBundle(bundle, owner))
+            bundles.append(PastBundle(bundle, owner, since=since))
     return bundles
 
 
@@ -142,8 +169,12 @@ class _Changes:
             changes = self.of_bundle.setdefault(step.bundle, [])
             changes.append(_Change(event.ts, step.broker, owns))
 
-    def owner(self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int) -> str | None:
-        """Who owned a bundle at a moment, of which there are these samples."""
+    def owner(
+        self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int
+    ) -> tuple[str | None, int | None]:
+        """Who owned a bundle at a moment, of which there are these samples, and since when, if that
+        is recorded.
+        """
         changes = self.of_bundle.get(bundle, [])
         before = [change for change in changes if change.ts <= at_ms]
         after = [change for change in changes if change.ts > at_ms]
@@ -156,8 +187,10 @@ class _Changes:
             came = after[0].broker if after else None
             of = [sample for sample in samples if sample.broker != came]
             if not of:
-                return None
+                return None, None
             owner, since = of[-1].broker, of[-1].ts
         ended = [change.ts for change in before if change.broker == owner and not change.owns]
         ended += [ts for ts, broker in self.left if broker == owner and ts <= at_ms]
-        return None if any(ts >= since for ts in ended) else owner
+        if any(ts >= since for ts in ended):
+            return None, None
+        return owner, None if gained is None else gained.ts
