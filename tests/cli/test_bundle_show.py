@@ -53,7 +53,7 @@ MOVING = UnloadShown(bundle=FIRST, source=OWNER, destination="b2:8080", reason="
 def test_the_verdict_of_the_last_cycle(decision: DecisionShown, expected: str) -> None:
     """Of the bundle, else of its broker, else of all; with the id of the decision."""
     (line,) = why_it_stays(FIRST, OWNER, None, [decision])
-    assert line == f"last cycle ({THEN}, decision 3-7) {expected}"
+    assert line == f"the last cycle to judge it ({THEN}, decision 3-7) {expected}"
 
 
 def test_what_is_no_verdict() -> None:
@@ -63,7 +63,7 @@ def test_what_is_no_verdict() -> None:
     assert list(why_it_stays(FIRST, OWNER, None, [place, others])) == [NO_VERDICT]
     archived = cycle((FIRST, "GracePeriod: moved"), id_="3-a9")
     (line,) = why_it_stays(FIRST, OWNER, None, [others, archived])
-    assert line == f"last cycle ({THEN}) leaves it: GracePeriod: moved"
+    assert line == f"the last cycle to judge it ({THEN}) leaves it: GracePeriod: moved"
     (line,) = why_it_stays(SECOND, OWNER, None, [cycle(unloads=[MOVING])])
     assert line.endswith(f"takes 1 bundle from {OWNER}, and not this one")
 

@@ -63,10 +63,14 @@ async def test_a_connection_that_is_held_for_another_topic(
         assert line.endswith(f"; `limits set {limited} publishRate …` changes it")
         _, out, _ = await shell.run("status")
         assert "1 limit held somebody in the last ten seconds, who waited " in out
-        (line,) = [it for it in out.splitlines() if it.startswith("    persistent://")]
+        line, victims = [it for it in out.splitlines() if it.startswith("    persistent://")]
         at = broker.address.broker_id
         held = f"    {limited} publish (1 msg/s) at {at}: 1 producer, again and again for "
         assert line.startswith(held)
+        assert ": the connection 127.0.0.1:" in victims
+        assert victims.endswith(f"meanwhile; 1 other topic of it must wait as well: {beside}")
+        _, out, _ = await shell.run("limits", "list")
+        assert victims.strip() in [it.strip() for it in out.splitlines()]
         _, out, _ = await shell.run("find", "127.0.0.1", "--json")
         consumer = next(it for it in json.loads(out)["clients"] if it["kind"] == "consumer")
         assert (consumer["heldBy"], consumer["heldFor"]) == (["topic publish rate"], [str(limited)])

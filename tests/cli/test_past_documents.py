@@ -119,8 +119,8 @@ def test_a_damaged_record_has_no_partitions(count: object) -> None:
 
 def a_step(ts: int, broker: str, event: str, name: str = "p", **more: Any) -> ClientStep:
     """A record of a client."""
-    usual = {"client": "10.0.0.1:5", "address": "10.0.0.1", "what": "producer"}
-    return ClientStep(ts=ts, broker=broker, event=event, name=name, topic="t", **{**usual, **more})
+    usual = {"client": "10.0.0.1:5", "address": "10.0.0.1", "what": "producer", "topic": "t"}
+    return ClientStep(ts=ts, broker=broker, event=event, name=name, **{**usual, **more})
 
 
 def test_who_was_attached() -> None:
@@ -161,7 +161,12 @@ async def test_clients_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture
         assert (await shell.run("find", "10.0.0.1", "--at", "7m"))[0] == 0
         status, out, _ = await shell.run("find", "writer", "--at", "4m")
         assert (status, "nobody of this name or address was attached at" in out) == (1, True)
-        assert (await shell.run("find", "writer", "--at", "4m", "--refused"))[0] == 2
+        assert (await shell.run("find", "writer", "--at", "4m", "--since", "9m"))[0] == 2
+        refused = a_step(now - 3 * MINUTE_MS, one, "refused", "intruder", reason="no token")
+        await written(served, 0, refused)
+        for at, there in (("4m", False), ("2m", True), ("now", True)):
+            _, out, _ = await shell.run("find", "--refused", "--at", at)
+            assert ("intruder" in out, "nobody was refused" in out) == (there, not there)
 
 
 async def test_one_thing_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,8 +198,24 @@ async def test_one_thing_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixtu
         at = ("--at", clock(then - 1_000).replace(" ", "T"))
         (stats,) = await shell.json("topics", "stats", topic, *at)
         assert (stats["topic"], stats["msg_rate_in"]) == (topic, 9.0)
-        (limit,) = await shell.json("limits", "why", "acme/orders/much", *at)
+        why = await shell.json("limits", "why", "acme/orders/much", *at)
+        (limit,) = why["limits"]
         assert (limit["limit"], limit["held"]) == (f"topic: {topic} publish", 3)
+        held = ("limits", "why", "acme/orders/beside", *at)
+        status, out, _ = await shell.run(*held)
+        assert (status, "no limit of its own was in use then" in out) == (1, True)
+        assert "nobody was attached to it then" in out
+        beside = "persistent://acme/orders/beside"
+        came = a_step(then - 5 * MINUTE_MS, one, "attached", "victim", topic=beside)
+        hold = {"held_ms": 3 * MINUTE_MS, "reason": f"{topic} publish"}
+        freed = a_step(then + MINUTE_MS, one, "freed", "", **hold)
+        await written(served, 0, came, freed)
+        status, out, _ = await shell.run(*held)
+        since = clock(then - 2 * MINUTE_MS)
+        line = f"connection 10.0.0.1:5 to {one} was held since {since} by {topic} publish: 1 client"
+        assert (status, line in out) == (0, True), out
+        before = ("--at", clock(then - 3 * MINUTE_MS).replace(" ", "T"))
+        assert "was held since" not in (await shell.run(*held[:3], *before))[1]
         (load,) = await shell.json("brokers", "report", one, *at)
         assert (load["cpu_usage"], load["bundles"]) == (50.0, 3)
         _, out, _ = await shell.run("brokers", "report", *at)

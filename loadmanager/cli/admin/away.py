@@ -11,6 +11,7 @@ from loadmanager.cli.admin.times import clock, span, span_between
 from loadmanager.engine.history.away import Away, Gap, away_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
+from loadmanager.engine.ownership.states import LifeCause
 
 STEPS_MAX = 1_000
 """Records of each sort that are looked through, the last ones."""
@@ -44,6 +45,7 @@ def away_lines(
 def away_text(away: Away, since_ms: int, until_ms: int) -> str:
     """For how long, of a time that was asked for."""
     begin_ms = away.since_ms or 0
+    until_ms = until_ms if away.replaced_ms is None else away.replaced_ms
     text = f"from {clock(begin_ms)} to {clock(until_ms)} ({span(until_ms - begin_ms)}) "
     if not away.gaps:
         always = "" if away.unknown else "always "
@@ -58,6 +60,9 @@ def away_text(away: Away, since_ms: int, until_ms: int) -> str:
     if away.unknown:
         often = "once" if away.unknown == 1 else f"{away.unknown} times"
         text += f"; {often} no record says when the owner before had ended, which is not counted"
+    if away.replaced_ms is not None:
+        how = "split" if away.replaced_by == LifeCause.SPLIT.value else "merged"
+        text += f"; then it was {how}"
     if begin_ms > since_ms:
         text += ". Of before, no owner is recorded"
     return text

@@ -13,10 +13,11 @@ from loadmanager.cli.admin.archives import events_of, incomplete
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.moves import MOVES, pins_at
+from loadmanager.cli.admin.moves import pins_at
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
-from loadmanager.cli.admin.past_owners import PastBundle, bundle_at
+from loadmanager.cli.admin.past_owners import PastBundle, bundle_at, bundles_at, in_bundle
+from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import (
     once_resumed,
     ordered,
@@ -28,14 +29,16 @@ from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.topics import is_missing
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.decisions import BundleStory, DecisionShown
-from loadmanager.leader.documents.moves import MovesShown, PinShown
+from loadmanager.leader.documents.moves import PinShown
 from loadmanager.leader.story import CLUSTER
 
 DECISIONS_MAX = 100
 RECORDS_MAX = 200
 """Records among which the last verdict before a moment is looked for."""
 CYCLE_KINDS = ("decision.unload", "decision.skip")
+OFF = "BALANCING IS OFF: no cycle moves anything; `loadmanager admin status` says since when"
 NO_VERDICT = "no cycle has judged it or its broker yet"
 
 
@@ -48,19 +51,21 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     cycle said of it or of its broker, by the id of the decision. With --at, as it was recorded.
     """
     name = in_full(name)
-    bundle = full_name(admin, name)
     if at is not None:
-        return _then(admin, bundle, at)
+        return _then(admin, _bundle_then(admin, name, at), at)
+    bundle = full_name(admin, name)
     path = f"{OWN}/bundles/{bundle}{query(limit=DECISIONS_MAX)}"
     story, raw = admin.ask("GET", path, None, BundleStory)
-    paused = admin.get(MOVES + query(limit=1), MovesShown).paused
+    cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
     lines = list(_head(story))
     if story.move is not None and story.owner is None and not story.replaced_by:
         lines = [f"nobody serves {story.bundle} at the moment: it is on its way"]
     if story.replaced_by:
         return Output(raw, lines, status=1)
-    if paused is not None:
-        lines.append(paused_text(paused))
+    if not cluster.balancing:
+        lines.append(OFF)
+    if cluster.paused is not None:
+        lines.append(paused_text(cluster.paused))
     if story.move is not None:
         to = story.move.destination or "wherever it is placed"
         lines.append(f"move {story.move.id} to {to} {so_far_text(story.move, story.at)}")
@@ -84,6 +89,17 @@ def full_name(admin: AdminClient, name: str) -> str:
         return f"{topic.namespace}/{admin.text(f'{path}/bundle').strip().strip(chr(34))}"
     namespace, span_text = split_bundle_name(name)
     return bundle_name(namespace, str(BundleRange.parse(span_text)))
+
+
+def _bundle_then(admin: AdminClient, name: str, at_ms: int) -> str:
+    """The bundle of a name, or that a topic was in at a moment, if one is recorded."""
+    if "://" in name:
+        topic = TopicName.parse(name)
+        there = [it for it in bundles_at(admin, at_ms)[0] if in_bundle(topic, it.bundle)]
+        there.sort(key=lambda it: it.owner is None)  # others were split or merged about then
+        if there:
+            return there[0].bundle
+    return full_name(admin, name)
 
 
 def _missing_topic(admin: AdminClient, name: str) -> list[str]:
@@ -140,7 +156,7 @@ def _verdict(bundle: str, owner: str | None, decision: DecisionShown) -> str:
     if decision.kind != "shed":
         return ""
     shown_id = "" if "-a" in decision.id else f", decision {decision.id}"
-    head = f"last cycle ({clock(decision.ts)}{shown_id})"
+    head = f"the last cycle to judge it ({clock(decision.ts)}{shown_id})"
     unloads = [] if decision.unloads is UNSET else decision.unloads
     if leaving := [each for each in unloads if each.bundle == bundle]:
         return f"{head} moves it{once_resumed(decision)}: {unload_text(leaving[-1])}"
@@ -171,7 +187,8 @@ def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
         decision for answer in answers for decision in decisions_of(as_of(answer.events, at_ms))
     ]
     history.sort(key=lambda decision: -decision.ts)
-    lines = [_head_then(then, at_ms), *why_it_stays(bundle, owner, pin, history)]
+    paused = pause_then(admin, at_ms)
+    lines = [_head_then(then, at_ms), *paused, *why_it_stays(bundle, owner, pin, history)]
     notes = dict.fromkeys((*pins.notes, *(note for answer in answers for note in answer.notes)))
     missing = past.missing | pins.missing
     for answer in answers:

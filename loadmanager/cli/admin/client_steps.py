@@ -15,7 +15,13 @@ from loadmanager.cli.admin.downtimes import PROVEN_MS, Lapse, lapses_of, unprove
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
-from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
+from loadmanager.engine.history.waits import (
+    Interrupted,
+    Loss,
+    Standstill,
+    attached_at,
+    interruptions_of,
+)
 from loadmanager.kit.history.archive_answers import ArchivedEvents
 from loadmanager.kit.units import HOUR_MS
 
@@ -120,3 +126,13 @@ def standstills_of(changes: Sequence[MemberChange]) -> list[Standstill]:
         for it in stood
         if not any(of == it.broker and it.begin <= ts <= it.end + SEEN_MS for of, ts in left)
     ]
+
+
+def attached_then(
+    admin: AdminClient, at_ms: int
+) -> tuple[list[ClientStep], list[str], dict[str, str]]:
+    """Who was attached at a moment, by the records of who came and left, and of brokers' losses;
+    with what is not known, and who did not answer.
+    """
+    steps, notes, missing = client_steps(admin, at_ms, at_ms)
+    return attached_at(steps, losses_between(admin, 0, at_ms), at_ms), notes, missing

@@ -20,7 +20,7 @@ from loadmanager.cli.admin.archives import (
 )
 from loadmanager.cli.admin.asking import OWN, count_of, namespace_path, namespaces_of, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import AGO_MS, client_steps, losses_between
+from loadmanager.cli.admin.client_steps import AGO_MS, attached_then, client_steps, losses_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
@@ -38,7 +38,6 @@ from loadmanager.engine.history.members import MemberChange, left_at_of, unheard
 from loadmanager.engine.history.waits import (
     Interrupted,
     Loss,
-    attached_at,
     interruptions_of,
     key_of,
     worst_first,
@@ -83,14 +82,15 @@ def find(
     name or the address tells when they came, left and were refused. With --refused, those of the
     last hour who were refused something, or since --since, how often, and when last; TEXT is then a
     part of a name, an address, a role, a topic or the reason, or left out. With --at, the producers
-    and consumers that were attached then, as far as it is recorded.
+    and consumers that were attached then, or who had been refused by then, as far as it is
+    recorded.
     """
-    if at is not None and (refused or since is not None):
-        raise click.UsageError("--at goes without --refused and --since")
+    if refused:
+        return _refused(admin, text, since, at, limit)
+    if at is not None and since is not None:
+        raise click.UsageError("--since goes with --refused")
     if at is not None:
         return _attached_at(admin, text, at, limit)
-    if refused:
-        return _refused(admin, text, since, limit)
     if since is not None:
         raise click.UsageError("--since goes with --refused; `history` tells what was")
     if not text:
@@ -138,10 +138,8 @@ def _attached_now(admin: AdminClient, text: str, limit: int) -> Output:
 
 
 def _attached_at(admin: AdminClient, text: str, at_ms: int, limit: int) -> Output:
-    """Who was attached at a moment, by the records of who came and left, and of brokers' losses."""
-    steps, notes, missing = client_steps(admin, at_ms, at_ms)
-    losses = losses_between(admin, 0, at_ms)
-    there = [it for it in attached_at(steps, losses, at_ms) if _has(it, text)]
+    attached, notes, missing = attached_then(admin, at_ms)
+    there = [it for it in attached if _has(it, text)]
     there.sort(key=lambda it: (it.name, it.topic or "", it.ts))
     rows = [
         (
@@ -299,9 +297,13 @@ def _since_option(at_ms: int, to_ms: int) -> str:
     return f" --since {clock(at_ms).replace(' ', 'T')}" if to_ms - at_ms > LATELY_MS else ""
 
 
-def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Output:
-    since = now_ms() - HOUR_MS if since is None else since
-    past = events_of(admin, (REFUSED,), since_ms=since, limit=RECORDS_MAX, before_start=False)
+def _refused(
+    admin: AdminClient, text: str, since: int | None, until: int | None, limit: int
+) -> Output:
+    since = (now_ms() if until is None else until) - HOUR_MS if since is None else since
+    past = events_of(
+        admin, (REFUSED,), since_ms=since, until_ms=until, limit=RECORDS_MAX, before_start=False
+    )
     events = [event for event in past.events if _has(event.record_as(ClientStep), text)]
     if len(past.events) >= RECORDS_MAX:  # with the whole name, it may be among earlier ones
         past = events_of(
@@ -309,6 +311,7 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
             (REFUSED,),
             text or None,
             since_ms=since,
+            until_ms=until,
             limit=RECORDS_MAX,
             before_start=False,
         )
@@ -329,7 +332,8 @@ def _refused(admin: AdminClient, text: str, since: int | None, limit: int) -> Ou
         for step, names in refusals[:limit]
     ]
     headers = ("last", "client", "role", "as", "topic", "broker", "times", "why")
-    nobody = f"nobody was refused since {clock(since)}, as far as it is recorded"
+    by_then = "" if until is None else f" until {clock(until)}"
+    nobody = f"nobody was refused since {clock(since)}{by_then}, as far as it is recorded"
     shown: Shown = table(headers, rows) if rows else nobody
     notes = [f"and {len(refusals) - limit} more"] if len(refusals) > limit else []
     data = [{"ts": event.ts, "record": event.record} for event in events]

@@ -19,6 +19,7 @@ WAITS_TOO = (
 SHOWN = 10
 LIMITS_NAMED_MAX = 5
 TOPICS_NAMED_MAX = 3
+CONNECTIONS_NAMED_MAX = 3
 
 
 def held_text(client: ClientFound) -> str | None:
@@ -146,11 +147,34 @@ def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:
         yield from (f"    {_holds(each, it)}" for it, each in limits[:LIMITS_NAMED_MAX])
         if total > LIMITS_NAMED_MAX:
             yield f"    and {total - LIMITS_NAMED_MAX} more: `loadmanager admin limits list`"
+    yield from others_that_wait(throttled)
     silent = [*throttled.no_answer]
     if silent:
         yield f"what limits hold is not known of {', '.join(silent[:SHOWN])}"
     if throttled.not_asked:
         yield f"{count_of(throttled.not_asked, 'broker')} not asked what limits hold"
+
+
+def others_that_wait(throttled: ThrottledShown) -> Iterator[str]:
+    """The connections that limits hold and other topics use, too, that of most topics first."""
+    held = [
+        (broker, it)
+        for broker, of in sorted(throttled.brokers.items())
+        for it in of.connections
+        if it.others_total
+    ]
+    held.sort(key=lambda each: -each[1].others_total)
+    for broker, it in held[:CONNECTIONS_NAMED_MAX]:
+        left = it.others_total - len(it.others[:TOPICS_NAMED_MAX])
+        more = f" and {left} more" if left > 0 else ""
+        yield (
+            f"    {' and '.join(it.limits)}: the connection {it.client} to {broker} is not read "
+            f"meanwhile; {count_of(it.others_total, 'other topic')} of it must wait as well: "
+            f"{', '.join(it.others[:TOPICS_NAMED_MAX])}{more}"
+        )
+    if len(held) > CONNECTIONS_NAMED_MAX:
+        others = len(held) - CONNECTIONS_NAMED_MAX
+        yield f"    and {count_of(others, 'more connection')} with other topics"
 
 
 def _holds(limit: HoldingLimit, broker: str) -> str:

@@ -2,57 +2,41 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import contextlib
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.broker.admin.documents import LimitEndShown
-from loadmanager.cli.admin.archives import (
-    figures,
-    listed_at,
-    loads_at,
-    now_ms,
-)
 from loadmanager.cli.admin.asking import (
     OWN,
     V2,
     ask_each,
     brokers_of,
     cluster_of,
-    count_of,
     namespace_path,
-    partitions_of,
-    topic_path,
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
-from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.greatest_user import greatest_users
-from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
+from loadmanager.cli.admin.held_clients import others_that_wait
+from loadmanager.cli.admin.limits_why import limits_why
 from loadmanager.cli.admin.past_documents import document_then
-from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
+from loadmanager.cli.admin.past_limits import limits_at
 from loadmanager.cli.admin.shapes import (
     Document,
-    HeldSubscription,
     IsolatedBroker,
     IsolationPolicyShown,
     Throttling,
-    ThrottlingOfTopic,
 )
 from loadmanager.cli.admin.times import Duration, at_option, clock
-from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_text, where_set
+from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_text
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
-from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
-from loadmanager.kit.units import HOUR_MS
-from loadmanager.limits.tracker import HoldCause
+from loadmanager.limits.report import ThrottledShown
 
 FIELDS = {
     "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
@@ -76,19 +60,17 @@ OF_NAMESPACES = (
     "clusterSubscribeRate",
 )
 """The fields of a namespace's policies that are limits, for each cluster."""
-DISPATCH_LIMITS = ("dispatchRate", "subscriptionDispatchRate")
-NOT_THERE = 404
 NOT_IN_USE = (
     "no limits are in use: no topic is open that has one; `limits show TENANT/NAMESPACE` has what "
     "is set"
 )
-_TOPIC = re.compile(r"(non-)?persistent://\S+")
 ENDS = f"{OWN}/limit-ends"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
 isolation = AdminGroup(
     "isolation", help="List, set, delete rules for which brokers serve which namespaces."
 )
 _target = click.argument("target", metavar="TENANT/NAMESPACE|TOPIC")
+limits.command("why")(limits_why)
 _limit = click.argument("limit", type=click.Choice(tuple(FIELDS)), metavar="LIMIT")
 
 
@@ -108,7 +90,7 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
     open: `limits show` has what is set.
     """
     if at is not None:
-        return _limits_at(admin, broker, at)
+        return limits_at(admin, broker, at)
     brokers = [broker] if broker else brokers_of(admin)
     limits_of, missing = ask_each(admin, brokers, _limits_of)
     data = [{"broker": broker, **limit} for broker, limits in limits_of.items() for limit in limits]
@@ -139,62 +121,11 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
         for limit in data
     ]
     shown = table(headers, rows) if rows else NOT_IN_USE
+    others = list[str]()
+    with contextlib.suppress(LoadManagerError):  # without a leader, or of an earlier version
+        others += others_that_wait(admin.get(f"{OWN}/throttled", ThrottledShown))
     ends = [f"{end.limit} of {end.of} {_end_text(end)}" for end in _ends(admin) or ()]
-    return Output(data, (shown, ends), missing=missing)
-
-
-def _limits_topic(limit: str, topic: TopicName) -> bool:
-    """Whether it is a limit of this topic, or of a partition of it."""
-    name = _TOPIC.search(limit)
-    return name is not None and TopicName.parse(name[0]).partitioned_topic == topic
-
-
-def _in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
-    """False for the limit of a topic whose bundle another broker owned then, or nobody: averages
-    have it of all that owned it within their time.
-    """
-    topic = _TOPIC.search(limit)
-    if topic is None:
-        return True
-    name = TopicName.parse(topic[0])
-    there = [it.owner for it in bundles if in_bundle(name, it.bundle)]
-    owners = set(filter(None, there))  # others were split or merged about then
-    return broker in owners if owners else not there
-
-
-def _limits_at(
-    admin: AdminClient, broker: str | None, at_ms: int, of: TopicName | None = None
-) -> Output:
-    """What limits held then: of a broker, of a topic or of all."""
-    past = loads_at(admin, at_ms, "throttle")
-    say_down(admin, at_ms, past)
-    bundles, _ = bundles_at(admin, at_ms)
-    data: list[dict[str, Any]] = [
-        {"broker": loads.broker, "limit": name, "at": loads.ts, **figures(loads, name)}
-        for loads in past.loads
-        if broker in (None, loads.broker)
-        for name in sorted(loads.figures)
-        if _in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
-    ]
-    headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
-    names = (
-        "configured_messages_per_s",
-        "delivered_messages_per_s",
-        "configured_bytes_per_s",
-        "delivered_bytes_per_s",
-    )
-    rows = [
-        (
-            row["broker"],
-            limit_words(row["limit"]),
-            *(None if row[name] == -1 else row[name] for name in names),
-            round(row["held"]),
-            row["waited_ms"] / 1000,
-        )
-        for row in data
-    ]
-    nothing = "no limit was in use then, as far as it is recorded"
-    return listed_at(data, headers, rows, past, nothing)
+    return Output(data, (shown, others, ends), missing=missing)
 
 
 def _limits_of(at: AdminClient, _broker: str) -> Any:
@@ -218,87 +149,6 @@ def _end_text(end: LimitEndShown) -> str:
     return f"ends at {clock(end.until)}, then: {then}"
 
 
-@limits.command("why")
-@click.argument("topic")
-@at_option
-def limits_why(admin: AdminClient, topic: str, at: int | None) -> Output:
-    """Say why a topic's producers are slow, the slowest first; and which connections to its broker
-    are held by limits of other topics, because whatever uses one of them waits. Of a partitioned
-    topic, for each partition that is open, of the first 100. With --at, what its own limits held
-    then; `limits list --at` has those of others.
-    """
-    if at is not None:
-        return _limits_at(admin, None, at, of=TopicName.parse(topic))
-    reports: dict[str, object] = {}
-    lines = list[str]()
-    for name in partitions_of(admin, topic):
-        try:
-            reports[name], of_one = _why_held(admin, name)
-        except AnsweredError as error:
-            if error.status != NOT_THERE:
-                raise
-        else:
-            lines += [f"{name}:", *(f"  {line}" for line in of_one)]
-    if reports:
-        return Output({"partitions": reports}, lines)
-    return Output(*_why_of(admin, topic))
-
-
-def _why_of(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
-    """Why a topic without partitions is slow; or why others may not come to be attached to it."""
-    try:
-        return _why_held(admin, topic)
-    except AnsweredError as error:
-        if error.status != NOT_THERE:
-            raise
-        more = filter(None, (_not_back(admin, topic), may_wait_anywhere(admin)))
-        raise OperationalError("; ".join((str(error), *more))) from None
-
-
-def _not_back(admin: AdminClient, topic: str) -> str:
-    """How many of a topic's clients wait since a move, a loss or a standstill of the last hour."""
-    name, end_ms = str(TopicName.parse(topic)), now_ms()
-    try:
-        waits = interrupted_between(admin, end_ms - HOUR_MS, end_ms).waits
-    except LoadManagerError:  # without archives, or of a daemon
-        return ""
-    count = sum(it.back_at is None and it.client.topic == name for it in waits)
-    if not count:
-        return ""
-    are = "is" if count == 1 else "are"
-    return (
-        f"{count_of(count, 'client')} of it {are} not seen to be back: `loadmanager admin "
-        f"interrupted {name}` says since when, and why"
-    )
-
-
-def _why_held(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
-    """What its broker says. Raises `AnsweredError`."""
-    report, raw = admin.ask("GET", f"{V2}/{topic_path(topic)}/throttling", None, ThrottlingOfTopic)
-    lines = [
-        f"{producer['producer']}: {producer['why']} (its connection was held for "
-        f"{producer['heldSeconds']:.1f} s since it was attached here)"
-        for producer in report["producers"]
-    ]
-    lines += [
-        f"subscription {name}: {_hold_text(state)}"
-        for name, state in report["subscriptions"].items()
-    ]
-    if not lines:
-        nobody = "the topic has neither producers nor consumers"
-        lines = ["; ".join(filter(None, (nobody, _not_back(admin, topic))))]
-    others, at_ms = report.get("heldForOthers", []), now_ms()
-    lines += held_for_others(others, at_ms)
-    lines += waiting_since(admin, str(TopicName.parse(topic)), others, at_ms)
-    causes = {cause for each in report["producers"] for cause in each.get("heldSecondsByCause", {})}
-    lines += greatest_users(admin, str(TopicName.parse(topic)), causes)
-    states = report["subscriptions"].values()
-    of = ["publishRate"] if HoldCause.TOPIC_PUBLISH_RATE in causes else []
-    of += DISPATCH_LIMITS if any(state["throttledTimes"] for state in states) else []
-    lines += where_set(admin, topic, of)
-    return raw, lines
-
-
 def _limits_then(admin: AdminClient, target: str, at_ms: int) -> Output:
     if "://" in target or target.count("/") == 2:
         path = paths.topic_policies(TopicName.parse(target))
@@ -308,22 +158,6 @@ def _limits_then(admin: AdminClient, target: str, at_ms: int) -> Output:
     path = paths.policies(NamespaceName.parse(target))
     policies = admin.get_any(namespace_path(target), Document)
     return document_then(admin, path, policies, at_ms, OF_NAMESPACES)
-
-
-def _hold_text(state: HeldSubscription) -> str:
-    times = ", ".join(
-        f"{count_of(times, 'time')} by the limit of {limit}"
-        for limit, times in state["throttledTimes"].items()
-    )
-    now = "held now" if state["held"] else "not held now"
-    if clients := state.get("heldConnections", []):
-        more = f" and {len(clients) - 1} more" if len(clients) > 1 else ""
-        own = "held now, and" if state["held"] else "no limit of its own holds it now, but"
-        now = (
-            f"{own} limits hold the connection {clients[0]}{more} of its consumers: what they "
-            "acknowledge and ask for is not read meanwhile"
-        )
-    return f"{now}; was held so far {times}" if times else now
 
 
 @limits.command("show")

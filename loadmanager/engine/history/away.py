@@ -11,7 +11,10 @@ from itertools import pairwise
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.history.tenures import Step, Tenure, tenures_of
+from loadmanager.engine.ownership.states import LifeCause
 
+REPLACED = (LifeCause.SPLIT.value, LifeCause.MERGE.value)
+"""Causes of an end after which it is no bundle any more."""
 TAKEN_MS = 10_000
 """A leader records that an owner left at most so long after another one has its bundles."""
 
@@ -48,6 +51,10 @@ class Away:
     gaps: list[Gap] = field(default_factory=list)
     unknown: int = 0
     """How often another owner came, and no record says when the one before had ended."""
+    replaced_ms: int | None = None
+    """When it was split or merged, so that it was no bundle any more; None: it was not."""
+    replaced_by: str = ""
+    """`split` or `merge`."""
 
 
 def away_of(
@@ -80,6 +87,9 @@ def away_of(
         gaps.append(replace(gap, end=end_ms))
     last = tenures[-1]
     gap = _ended(last, until_ms, losses, downs)
+    if last.cause in REPLACED and last.until_ms is not None and last.until_ms <= until_ms:
+        away.replaced_ms, away.replaced_by = last.until_ms, str(last.cause)
+        until_ms, gap = last.until_ms, None
     if gap is not None and gap.begin <= until_ms:
         gaps.append(replace(gap, end=until_ms, lasts=True))
     gaps += _frozen(tenures, members, until_ms)
