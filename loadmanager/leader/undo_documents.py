@@ -110,7 +110,7 @@ ISOLATION = "namespaceIsolationPolicies"
 def _rule_of(path: str) -> DocumentRule:
     """Raises `CannotUndoError` for a document that none is about."""
     if path.startswith(f"{paths.CLUSTERS}/") and path.endswith(f"/{ISOLATION}"):
-        return DocumentRule(path, 0)
+        return DocumentRule(path, 0, emptied=True)
     for rule in RULES:
         below = path.removeprefix(rule.root)
         if (
@@ -159,10 +159,12 @@ def put_back(change: ChangeShown, now: Document | None) -> Document | None:
     if before == after:
         why = "it changed nothing" if before is not None else "its record does not say what was"
         raise CannotUndoError(why)
+    if before is None and rule.emptied:  # others may have set more fields of it since
+        before = {}
     if before is None or after is None or now is None:
         if now != after:
             raise CannotUndoError("it is not as this change left it", changed=True)
-        return {} if before is None and rule.emptied else before
+        return before
     other = sorted(
         name for name in {**before, **after} if now.get(name, _ABSENT) != after.get(name, _ABSENT)
     )

@@ -77,6 +77,24 @@ def test_the_fields_of_a_change_are_put_back_while_they_are_as_it_left_them(
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        paths.DYNAMIC_CONFIGURATION,
+        paths.TOPIC_POLICIES + "/t/n/persistent/x",
+        "/admin/clusters/c/namespaceIsolationPolicies",
+    ],
+)
+def test_what_others_have_added_to_a_document_stays(path: str) -> None:
+    """The change that made the document is undone in its own fields, as any later one."""
+    made = a_change(path, None, {"a": "1"})
+    assert put_back(made, {"a": "1", "b": "2"}) == {"b": "2"}
+    assert put_back(made, {"a": "1"}) == {}
+    for now in ({"a": "3", "b": "2"}, {"b": "2"}, None):
+        with pytest.raises(CannotUndoError, match="as this change left it"):
+            put_back(made, now)
+
+
+@pytest.mark.parametrize(
     ("path", "before", "after", "why"),
     [
         (NAMESPACE, None, {"bundles": {}}, "a namespace was made: `loadmanager admin namespaces"),
