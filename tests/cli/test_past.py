@@ -484,7 +484,11 @@ async def test_who_led_and_how_often_that_changed(
             MemberChange(
                 ts=now - 2 * hours, broker=second, of=second, epoch=904, before="b9:1", **leads
             ),
-        )
+            structs.replace(  # of a move that had ended before, whose clients it had to count
+                a_decision(now - 2 * hours + MINUTE, "move", bundle=BUNDLE, move="903-m1"),
+                broker=second, epoch=904, ended_at=third + 2 * MINUTE,
+            ),
+        )  # fmt: skip
 
         async def led(at_ms: int) -> tuple[int, str, str]:
             return await shell.run("brokers", "leader", "--at", clock(at_ms))
@@ -497,6 +501,7 @@ async def test_who_led_and_how_often_that_changed(
             0,
             f"b9:1 led, term 903, at the latest since {clock(third)} (60 s)",
         )
+        assert (await led(third + 5 * MINUTE))[1].startswith("b9:1 led, term 903, at the latest")
         times = (await shell.run("brokers", "leader"))[1].splitlines()[-1]
         assert times == "the leader changed once in the last hour, 3 times in the last day"
 

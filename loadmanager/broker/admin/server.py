@@ -52,6 +52,7 @@ from loadmanager.kit.http.middlewares import (
     stay_secure,
 )
 from loadmanager.kit.http.openapi import OpenApiRoutes
+from loadmanager.kit.http.patience import patience
 from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.http.streams import Streams
@@ -61,7 +62,7 @@ from loadmanager.kit.listener import Spawn, Tls
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.telemetry import Sample
 from loadmanager.leader.http.archive import ArchiveRoutes
-from loadmanager.leader.http.events import EventRoutes
+from loadmanager.leader.http.events import EVENTS, EventRoutes
 from loadmanager.leader.http.findings import FindingRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
@@ -213,6 +214,7 @@ class AdminServer:
             traced,
             self._following.to_named(),
             audited(use.audit),
+            patience(use.store_silent_ms, frozenset({EVENTS, EVENTS + "/"})),
         ]
 
     async def start(self, spawn: Spawn) -> None:

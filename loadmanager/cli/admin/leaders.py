@@ -18,6 +18,8 @@ from loadmanager.kit.units import DAY_MS, HOUR_MS
 
 MEMBERS_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
+DECISIONS_MAX = 20
+"""Records among which the last decision before a moment is looked for."""
 LOSS_MS_MAX = 60_000
 """A leader records within this time of its term's begin that the one before it was lost."""
 DECISIONS = tuple(
@@ -123,8 +125,11 @@ def _last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) ->
 def _decided_by(
     admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent]
 ) -> MemberChange | None:
-    """The leader of the last decision, if its term's begin is not recorded (any more)."""
-    decisions = events_of(admin, DECISIONS, until_ms=at_ms, limit=1).events
+    """The leader of the last decision, if its term's begin is not recorded (any more). A move that
+    ended before may have been recorded later, by the next leader.
+    """
+    recorded = events_of(admin, DECISIONS, until_ms=at_ms, limit=DECISIONS_MAX).events
+    decisions = [it for it in recorded if not _is_later(it.record_as(Decision), at_ms)]
     if not decisions:
         return None
     decision = decisions[0].record_as(Decision)
@@ -144,6 +149,10 @@ def _decided_by(
         event="leads",
         epoch=decision.epoch,
     )
+
+
+def _is_later(record: Decision, at_ms: int) -> bool:
+    return record.action == "move" and record.ts > at_ms
 
 
 def changes_text(admin: AdminClient, now_ms: int) -> Iterator[str]:

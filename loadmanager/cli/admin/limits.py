@@ -65,6 +65,7 @@ NOT_IN_USE = (
     "is set"
 )
 ENDS = f"{OWN}/limit-ends"
+ENDS_UNKNOWN = "which limits end by themselves is not known: it cannot be read here"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
 isolation = AdminGroup(
     "isolation", help="List, set, delete rules for which brokers serve which namespaces."
@@ -124,7 +125,9 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
     others = list[str]()
     with contextlib.suppress(LoadManagerError):  # without a leader, or of an earlier version
         others += others_that_wait(admin.get(f"{OWN}/throttled", ThrottledShown))
-    ends = [f"{end.limit} of {end.of} {_end_text(end)}" for end in _ends(admin) or ()]
+    ending = _ends(admin)
+    ends = [f"{end.limit} of {end.of} {_end_text(end)}" for end in ending or ()]
+    ends += [ENDS_UNKNOWN] if ending is None else []
     return Output(data, (shown, others, ends), missing=missing)
 
 
@@ -133,13 +136,13 @@ def _limits_of(at: AdminClient, _broker: str) -> Any:
 
 
 def _ends(admin: AdminClient) -> list[LimitEndShown] | None:
-    """The limits that end by themselves; None: the broker's version knows no ends, or the role may
-    not see them.
+    """The limits that end by themselves; None: the broker's version knows no ends, the role may
+    not see them, or they cannot be read now.
     """
     try:
         return admin.get(ENDS, list[LimitEndShown])
     except AnsweredError as error:
-        if error.status in (403, 404):
+        if error.status in (403, 404, 503):
             return None
         raise
 
@@ -243,8 +246,8 @@ def _set_for(
     """Set a limit that ends by itself. Raises `OperationalError` if the broker cannot do that."""
     if not can_end:
         raise OperationalError(
-            "nothing was set: the broker's version ends no limits by itself, or your role may not "
-            "see that it does (a superuser may)"
+            "nothing was set: the broker's version ends no limits by itself, it cannot be read now "
+            "which do, or your role may not see that (a superuser may)"
         )
     admin.send("POST", f"{limits_path(target)}/{limit}?forSeconds={max(1, round(for_s))}", body)
     ends = [end for end in _ends(admin) or () if _is_of(end, target) and end.limit == limit]

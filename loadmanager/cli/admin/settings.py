@@ -36,6 +36,9 @@ VALUES_MAX = 3
 """Values of one key that are shown; of more, their number."""
 UNSET_MAX = 5
 OWN_ORIGINS = ("broker.conf", "--set")
+UNREAD = 503
+SET = "settings set"
+"""Where the value of a key comes from that is set for all brokers."""
 CONFIGURATION = f"{V2}/brokers/configuration"
 
 group = AdminGroup(
@@ -59,7 +62,7 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
 
     With --at, those that were set then, each with its last change before.
     """
-    values = admin.get(f"{CONFIGURATION}/values", Texts)
+    values, unread = _set_now(admin)
     if at is not None:
         return _settings_at(admin, values, at)
     answers, missing = ask_each(admin, brokers_of(admin), _in_force)
@@ -79,10 +82,24 @@ def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
             for key, value, origin in rows
         }
         listed_keys = table(("key", "value in force", "from"), rows)
-        return Output(data, (listed_keys, compared), missing=missing)
+        return Output(data, (listed_keys, compared, unread), missing=missing)
     parts = [_set_keys(values, defaults, changes), *_unset_keys(values, changes)]
     parts += _of_brokers(answers, origins, defaults, set(values))
-    return Output(values, (*parts, compared), missing=missing)
+    return Output(values, (*parts, compared, unread), missing=missing)
+
+
+def _set_now(admin: AdminClient) -> tuple[dict[str, str], list[str]]:
+    """The keys that are set for all brokers; if the store cannot be read, those that are in force
+    at the broker that is asked, and that this is so.
+    """
+    try:
+        return admin.get(f"{CONFIGURATION}/values", Texts), []
+    except AnsweredError as error:
+        if error.status != UNREAD:
+            raise
+        origins, in_force = _origins(admin, ""), _in_force(admin, "")
+        text = f"what is set for all brokers cannot be read ({error}): these are in force here"
+        return {key: in_force[key] for key, of in origins.items() if of.origin == SET}, [text]
 
 
 def _defaults() -> dict[str, str]:
@@ -209,7 +226,7 @@ def _every(
         origin = " or ".join(of)
         if not of:  # of brokers of an earlier version
             origin = "default" if value == defaults.get(name) else "broker.conf or --set"
-            origin = "settings set" if name in values else origin
+            origin = SET if name in values else origin
         if name not in values and len(said) > 1:
             origin += ", which differ"
         yield name, value, "no broker says" if value is None else origin

@@ -17,6 +17,8 @@ PERMITTED_S = 0.5
 """How often it is checked whether the listener still may listen."""
 RETRY_MS = 1_000
 """How long a client waits before it connects again."""
+EVENTS = "/loadmanager/v1/events"
+"""A stream, which does not end."""
 
 
 class EventRoutes:
@@ -27,7 +29,7 @@ class EventRoutes:
         self._streams = streams
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/loadmanager/v1/events", self.events)]
+        return [web.get(EVENTS, self.events)]
 
     @of_leader(str, media="text/event-stream", also={503: "too many listen"})
     async def events(self, request: web.Request) -> web.StreamResponse:
