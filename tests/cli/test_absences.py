@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmanager.cli.admin.absences import loss_text, news, recorded_losses
-from loadmanager.cli.admin.downtimes import Unproven, lapse_lines, lapses_of, unproven_of
+from loadmanager.cli.admin.absences import loss_text, news, recorded_losses, since_down
+from loadmanager.cli.admin.downtimes import Downtime, Unproven, lapse_lines, lapses_of, unproven_of
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
@@ -47,6 +47,22 @@ def test_what_is_over_is_told_apart() -> None:
     for lasts in (gone, unserved, awaited):
         assert [it.over_ms for it in news([lasts], NOW, HOUR)] == [None]
     assert [it.over_ms for it in news([awaited], NOW + HOUR, 2 * HOUR)] == [awaited.back_at]
+
+
+def test_who_was_lost_with_the_whole_cluster_was_lost_when_it_went_down() -> None:
+    """And not when its session was over; who left before, or in order, is told as recorded."""
+    it = cut_off(1)
+    it.unheard_ms = 6_000
+    down = Downtime(it.left_at - 37_000, it.left_at + 5_000)
+    (lost,) = since_down([it], [down])
+    assert (lost.left_at, lost.unheard_ms) == (down.begin, None)
+    assert (lost.clients_waited_ms, lost.clients_waited_mean_ms) == (38_000.0, None)
+    (line,) = texts([lost])
+    assert f"({clock(down.begin)})" in line
+    assert "2 bundles placed after 38 s; 3 clients waited 38 s" in line
+    assert list(since_down([it], [Downtime(it.left_at + 1, it.left_at + 50_000)])) == [it]
+    it.how = "stopped"
+    assert list(since_down([it], [down])) == [it]
 
 
 def test_brokers_of_one_partition_are_one_line() -> None:

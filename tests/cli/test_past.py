@@ -1248,6 +1248,10 @@ async def test_that_the_whole_cluster_was_down_is_said(
                 )
             )[1]
         )
+        recorded_in(tmp_path, [(101, begin, end - 14_000), (102, end, now)])
+        assert "was down" not in (await shell.run("status"))[1]
+        recorded_in(tmp_path, [(101, begin, end - 16_000), (102, end, now)])
+        assert "the whole cluster was down" in (await shell.run("status"))[1]
 
 
 async def test_a_move_is_one_line_of_a_brokers_story(

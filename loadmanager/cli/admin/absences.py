@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.downtimes import Lapse, lapse_of
+from loadmanager.cli.admin.downtimes import Downtime, Lapse, down_before, lapse_of
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
@@ -222,6 +224,27 @@ def _came(loss: AbsentBroker, change: MemberChange) -> None:
         loss.unheard_ms = change.unheard_ms
     elif change.event == "back" and loss.back_at is None:
         loss.back_at, loss.same_process = loss.left_at + took_ms, bool(change.same_process)
+
+
+def since_down(absent: Iterable[AbsentBroker], downs: Sequence[Downtime]) -> Iterator[AbsentBroker]:
+    """Brokers that left, of which those were lost when the whole cluster went down, and not when
+    their sessions were over, whose sessions ended while it was down.
+    """
+    for it in absent:
+        down = down_before(downs, it.left_at) if it.how == "lost" else None
+        if down is None:
+            yield it
+            continue
+        earlier = it.left_at - down.begin
+        waits = (it.clients_waited_ms, it.clients_waited_mean_ms)
+        longest, mean = (None if each is None else each + earlier for each in waits)
+        yield replace(
+            it,
+            left_at=down.begin,
+            unheard_ms=None,
+            clients_waited_ms=longest,
+            clients_waited_mean_ms=mean,
+        )
 
 
 class News(NamedTuple):

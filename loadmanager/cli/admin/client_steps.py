@@ -11,7 +11,15 @@ from typing import Any
 from loadmanager.cli.admin.archives import events_of, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.downtimes import PROVEN_MS, Lapse, lapses_of, unproven_of
+from loadmanager.cli.admin.downtimes import (
+    PROVEN_MS,
+    Downtime,
+    Lapse,
+    down_before,
+    downtimes,
+    lapses_of,
+    unproven_of,
+)
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
@@ -59,7 +67,7 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     """The interruptions that began in a time: `interrupted` and the line of the day show these."""
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, max(0, begin_ms - PROVEN_MS), end_ms + AFTER_MS)
-    losses = losses_of(changes)
+    losses = _from_downtimes(losses_of(changes), downtimes(admin, begin_ms))
     waits = interruptions_of(steps, losses, standstills_of(changes))
     within = [it for it in waits if begin_ms <= it.since <= end_ms]
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
@@ -108,6 +116,14 @@ def losses_of(changes: Iterable[MemberChange]) -> list[Loss]:
         Loss(it.of, left_at_of(it), unheard_of(it) or 0)
         for it in changes
         if it.event == "left" and it.how == "lost"
+    ]
+
+
+def _from_downtimes(losses: Iterable[Loss], downs: Sequence[Downtime]) -> list[Loss]:
+    """Losses of brokers whose whole cluster was down begin with that."""
+    return [
+        it if (down := down_before(downs, it.ts)) is None else Loss(it.broker, down.begin)
+        for it in losses
     ]
 
 

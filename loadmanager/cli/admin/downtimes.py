@@ -25,6 +25,10 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvent
 
 NAMED_MAX = 3
 LAPSES_MAX = 5
+DOWN_MS = 15_000
+"""So long no broker is silent that lives: each gives a sign every ten seconds."""
+SEEN_MS = 60_000
+"""The next leader sees at most this long after all are back whose sessions had ended."""
 STILL = "frozen, or without a CPU"
 SAME_MS = 1_500
 """What ends and begins within this is one event."""
@@ -66,7 +70,7 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
         return []
     parts = answer.parts.values()
     starts = [it.ts for part in parts for it in part.events if it.record.get("event") == "starts"]
-    gaps = between([run for part in parts for run in part.recorded])
+    gaps = between([run for part in parts for run in part.recorded], DOWN_MS)
     return [
         Downtime(begin, end)
         for begin, end in gaps
@@ -320,11 +324,18 @@ def _silence(end: int, left: Iterable[MemberChange]) -> str:
     return f"its last sign was at {clock(end)}, and nobody recorded how it left"
 
 
-def between(runs: Iterable[RecordedSpan]) -> Sequence[tuple[int, int]]:
+def down_before(downs: Iterable[Downtime], left_ms: int) -> Downtime | None:
+    """The time in which the whole cluster was down as a broker's session ended, if it was: its
+    clients were served until that began, and not until the session was over.
+    """
+    return next((it for it in downs if it.begin < left_ms <= it.end + SEEN_MS), None)
+
+
+def between(runs: Iterable[RecordedSpan], least_ms: int = GAP_MS) -> Sequence[tuple[int, int]]:
     """The times between all of some spans, if they are longer than a broker's silence may be."""
     gaps, last_ms = list[tuple[int, int]](), None
     for run in sorted(runs, key=lambda it: it.begin):
-        if last_ms is not None and run.begin - last_ms > GAP_MS:
+        if last_ms is not None and run.begin - last_ms > least_ms:
             gaps.append((last_ms, run.begin))
         last_ms = run.end if last_ms is None else max(last_ms, run.end)
     return gaps

@@ -18,6 +18,7 @@ from loadmanager.cli.admin.absences import (
     missing_text,
     news,
     recorded_losses,
+    since_down,
 )
 from loadmanager.cli.admin.archives import events_of
 from loadmanager.cli.admin.asking import (
@@ -34,6 +35,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import (
+    Downtime,
     Lapse,
     downtimes,
     lapse_lines,
@@ -131,13 +133,15 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
         return _without_leader(admin, error)
     throttled = _answer(admin, "throttled", ThrottledShown)
     lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
-    absences = [*news(cluster.absent, cluster.at, LATELY_MS, lapses)]
+    downs = downtimes(admin, cluster.at - DAY_MS)
+    absent = [*since_down(cluster.absent, downs)]
+    absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
-    lines += _over(admin, cluster, absences, lapses, each=all_over)
+    lines += _over(admin, cluster, absences, lapses, downs, each=all_over)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
@@ -243,15 +247,15 @@ def _over(
     cluster: ClusterShown,
     absences: Iterable[News],
     lapses: Sequence[Lapse],
+    downs: Sequence[Downtime],
     *,
     each: bool,
 ) -> list[str]:
     """What is over: a line if that is one thing or all are wanted, else how many there were."""
-    downs = downtimes(admin, cluster.at - DAY_MS)
     back = [(it.over_ms, it.text) for it in absences if it.over_ms is not None]
     lines = [*map(str, downs), *lapse_lines(lapses), *(text for _, text in back)]
     if each:
-        lines += _earlier_losses(admin, cluster)
+        lines += _earlier_losses(admin, cluster, downs)
     if each or len(lines) < 2:
         return lines
     ends = [*(it.end for it in downs), *(it.end for it in lapses), *(ms for ms, _ in back)]
@@ -260,7 +264,9 @@ def _over(
     return [f"{last}: `loadmanager admin status --over` tells each"]
 
 
-def _earlier_losses(admin: AdminClient, cluster: ClusterShown) -> Iterator[str]:
+def _earlier_losses(
+    admin: AdminClient, cluster: ClusterShown, downs: Sequence[Downtime]
+) -> Iterator[str]:
     """Those of today that the leader does not tell: it remembers the last absence of a broker."""
     since_ms = cluster.at - cluster.at % DAY_MS
     try:
@@ -273,7 +279,8 @@ def _earlier_losses(admin: AdminClient, cluster: ClusterShown) -> Iterator[str]:
     for loss in recorded_losses(sorted(changes, key=lambda it: it.ts)):
         last = (it for it in recent if it.broker == loss.broker)
         if all(loss.left_at < it.left_at for it in last):  # what it tells is recorded later
-            yield loss_text(loss, cluster.at, lapses)
+            for it in since_down([loss], downs):
+                yield loss_text(it, cluster.at, lapses)
 
 
 def _store(cluster: ClusterShown) -> list[str]:
