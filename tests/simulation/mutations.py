@@ -23,6 +23,8 @@ LOCKS = "member/ownership/locks.py"
 ELECTION = "kit/metadata/election.py"
 BUNDLES = "broker/protocol/hosted_bundles.py"
 SESSION_KEEPER = "member/session_keeper.py"
+UNUSED_PLUGINS = ("cacheprovider", "schemathesis", "pytest_cov")
+"""Plugins of pytest that the tests of mutations have no need of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -740,6 +742,25 @@ MUTATIONS = (
 )
 
 
+def _linked(folder: Path, mutation: Mutation) -> Path:
+    """The package in a folder: copies of what a mutation edits, and links to all else."""
+    edited = {Path("loadmanager", edit.file) for edit in mutation.edits}
+    above = {parent for file in edited for parent in file.parents if parent != Path()}
+    compiled = {f"{file.stem}.{sys.implementation.cache_tag}.pyc" for file in edited}
+    for package in sorted(above):
+        (folder / package / "__pycache__").mkdir(parents=True)
+        for source in (ROOT / package).iterdir():
+            path = package / source.name
+            if path in edited:
+                shutil.copyfile(source, folder / path)
+            elif path not in above and source.name != "__pycache__":
+                (folder / path).symlink_to(source)
+        for source in (ROOT / package).glob("__pycache__/*.pyc"):
+            if source.name not in compiled:
+                (folder / package / "__pycache__" / source.name).symlink_to(source)
+    return folder / "loadmanager"
+
+
 def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int | None:
     """The number of seeds that a mutant survives before one fails; None if it survives them all.
     With a test of its own, one seed is enough.
@@ -747,13 +768,12 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
     command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
     command += [mutation.found_in, *mutation.kinds]
     if mutation.test:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-q"]
+        command += [word for name in UNUSED_PLUGINS for word in ("-p", f"no:{name}")]
         command += ["-c", str(ROOT / "pyproject.toml"), "-o", f"pythonpath={ROOT / 'tests'}"]
         command += [str(ROOT / "tests" / mutation.test)]
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "loadmanager"
-        # compiled modules, too, but not those that another process just writes
-        shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("*.pyc.*"))
+        package = _linked(Path(folder), mutation)
         for edit in mutation.edits:
             edit.apply(package)
         (Path(folder) / "bench").symlink_to(ROOT / "bench")  # tests use it
