@@ -1,11 +1,13 @@
-"""One Spark session for all tests of a worker: starting one costs seconds."""
+"""One Spark session and one HDFS for all tests of a worker: starting one costs seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from nightly.shared import an_hdfs_or_skip
 from pyspark.sql import SparkSession
 
 from loadmanager.kit.spark import session
@@ -47,3 +49,10 @@ def sessions() -> Iterator[Sessions]:
 def spark(sessions: Sessions) -> SparkSession:
     """The shared session; `analyze` uses it, too."""
     return sessions.start()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
+    """An HDFS as a file system of fsspec, and its URL: each test has a folder there."""
+    with an_hdfs_or_skip(tmp_path_factory.mktemp("hdfs")) as files_and_url:
+        yield files_and_url

@@ -1,5 +1,5 @@
-"""HDFS: a namenode and a datanode, from Maven's jar of their classes and what PySpark has of
-Hadoop.
+"""HDFS: a namenode and a datanode in one Java process, from Maven's jar of their classes and what
+PySpark has of Hadoop.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,14 @@ import maven
 import pyspark
 from ports import free_port
 
+from loadmanager.kit.spark import LOCAL_JAVA
 from loadmanager.kit.zookeeper.java import find_java
 
 BUILD = Path(__file__).parents[2] / "build" / "hadoop"
 JARS = Path(pyspark.__file__).parent / "jars"
-MAINS = (
-    "org.apache.hadoop.hdfs.server.namenode.NameNode",
-    "org.apache.hadoop.hdfs.server.datanode.DataNode",
-)
+MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 READY_TIMEOUT_S = 120.0
-HEAP = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+HEAP = ("-Xmx384m", *LOCAL_JAVA.split())
 LOG4J = """status = error
 appender.out.type = Console
 appender.out.name = out
@@ -52,41 +50,19 @@ def servers() -> Path:
     return jar
 
 
-def configuration(folder: Path, port: int) -> str:
-    """One copy of each block; everything listens on loopback."""
-    values = {
-        "fs.defaultFS": f"hdfs://127.0.0.1:{port}",
-        "dfs.namenode.http-address": "127.0.0.1:0",
-        "dfs.namenode.name.dir": f"{folder}/name",
-        "dfs.datanode.data.dir": f"{folder}/data",
-        "dfs.datanode.address": "127.0.0.1:0",
-        "dfs.datanode.http.address": "127.0.0.1:0",
-        "dfs.datanode.ipc.address": "127.0.0.1:0",
-        "dfs.replication": "1",
-    }
-    properties = (
-        f"<property><name>{name}</name><value>{value}</value></property>"
-        for name, value in values.items()
-    )
-    return f"<configuration>{''.join(properties)}</configuration>"
-
-
 @contextmanager
 def an_hdfs(folder: Path) -> Iterator[tuple[Any, str]]:
-    """An empty HDFS, as a file system of fsspec, and its URL. Its processes write their logs below
-    `folder`. Raises `SubprocessError` as `servers` does.
+    """An empty HDFS on loopback with one copy of each block, as a file system of fsspec, and its
+    URL. Its process writes its log below `folder`. Raises `SubprocessError` as `servers` does.
     """
     port = free_port()
     home = folder / "hdfs"
     home.mkdir()
-    for name in ("core-site.xml", "hdfs-site.xml"):
-        (home / name).write_text(configuration(home, port))
     (home / "log4j2.properties").write_text(LOG4J)
-    command = [str(find_java()), *HEAP, "-cp", f"{home}:{servers()}:{JARS}/*"]
-    subprocess.run([*command, MAINS[0], "-format"], check=True, capture_output=True)
-    with ExitStack() as stack:
-        for main in MAINS:
-            stack.enter_context(_running([*command, main], home / f"{main.split('.')[-1]}.log"))
+    command = [str(find_java()), *HEAP, "-cp", f"{home}:{servers()}:{JARS}/*", MAIN]
+    command += ["-format", "-datanodes", "1", "-nnport", str(port)]
+    command += ["-D", f"hdfs.minidfs.basedir={home}/data"]
+    with _running(command, home / "servers.log"):
         files = fsspec.filesystem("hdfs", host="127.0.0.1", port=port, skip_instance_cache=True)
         _wait_until_it_stores(files, home)
         yield files, f"hdfs://127.0.0.1:{port}"
@@ -95,7 +71,7 @@ def an_hdfs(folder: Path) -> Iterator[tuple[Any, str]]:
 @contextmanager
 def _running(command: list[str], log: Path) -> Iterator[None]:
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
         yield
     finally:

@@ -65,13 +65,13 @@ class Shared:
 
 
 @contextmanager
-def on_disk(folder: Path) -> Iterator[Shared]:
+def on_disk(folder: Path, _request: pytest.FixtureRequest) -> Iterator[Shared]:
     """This machine's, which every test can have."""
     yield Shared(files=fsspec.filesystem("file", auto_mkdir=True), root=str(folder / "shared"))
 
 
 @contextmanager
-def on_s3(folder: Path) -> Iterator[Shared]:
+def on_s3(folder: Path, _request: pytest.FixtureRequest) -> Iterator[Shared]:
     """moto's S3. Skips the test where there is no server, or no s3fs."""
     pytest.importorskip("s3fs", reason="no s3fs here")
     if shutil.which("moto_server") is None:
@@ -89,7 +89,14 @@ def on_s3(folder: Path) -> Iterator[Shared]:
 
 
 @contextmanager
-def on_hdfs(folder: Path) -> Iterator[Shared]:
+def on_hdfs(folder: Path, request: pytest.FixtureRequest) -> Iterator[Shared]:
+    """A folder of its own in the HDFS of this worker."""
+    files, url = request.getfixturevalue("hdfs")
+    yield Shared(files=files, root=f"/{folder.name}", scheme=url)
+
+
+@contextmanager
+def an_hdfs_or_skip(folder: Path) -> Iterator[tuple[Any, str]]:
     """HDFS. Skips the test where there is no Maven for its servers, or no hdfs-native."""
     pytest.importorskip("hdfs_native", reason="no hdfs-native here")
     if (reason := maven.missing()) is not None:
@@ -98,5 +105,5 @@ def on_hdfs(folder: Path) -> Iterator[Shared]:
         servers()
     except subprocess.SubprocessError:
         pytest.skip("Maven Central is not reached, or has not got Hadoop's servers")
-    with an_hdfs(folder) as (files, url):
-        yield Shared(files=files, root="/shared", scheme=url)
+    with an_hdfs(folder) as hdfs:
+        yield hdfs

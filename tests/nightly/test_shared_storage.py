@@ -67,7 +67,7 @@ THREE_DAYS = "loadManagerHistoryMaxDays=3"
 @pytest.fixture(params=[on_s3, on_hdfs])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shared]:
     """An empty one."""
-    with request.param(tmp_path) as store:
+    with request.param(tmp_path, request) as store:
         yield store
 
 
@@ -125,7 +125,7 @@ def three_days_left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         bundle = "t/n/0x00000000_0xffffffff"
         loads = [history.bundle_load(at, "b0", bundle, 1e6 * (1 + at % 9)) for at in minutes]
         history.write(tmp_path / "history", "bundle_load", "b0", loads, date=date)
-    with request.param(tmp_path) as store:
+    with request.param(tmp_path, request) as store:
         store.put(tmp_path / "history")
         for date in (OLD, history.DATE):
             run = ["-m", "loadmanager", "analyze", *store.where, "--quiet", "--no-late"]

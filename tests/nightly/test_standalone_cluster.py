@@ -51,12 +51,12 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shared]:
             root.mkdir()
             yield Shared(files=fsspec.filesystem("file"), root=str(root))
         elif request.param == "hdfs":
-            yield stack.enter_context(on_hdfs(tmp_path))
+            yield stack.enter_context(on_hdfs(tmp_path, request))
         else:
             jars = os.environ.get(JARS, "")
             if not jars:
                 pytest.skip(f"{JARS} names no folder with hadoop-aws and the bundle of the AWS SDK")
-            store = stack.enter_context(on_s3(tmp_path))
+            store = stack.enter_context(on_s3(tmp_path, request))
             yield replace(
                 store,
                 settings=(

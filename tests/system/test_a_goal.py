@@ -36,9 +36,11 @@ SETTINGS = {
     "loadBalancerSheddingEnabled": "false",
     "loadBalancerSheddingGracePeriodMinutes": "0",
     "loadBalancerAutoBundleSplitEnabled": "false",
+    "loadManagerMovesWarmUpInSeconds": "60",
 }
 """A broker's usage is its traffic, as a part of 1 MB/s: other programs of this machine and their
-use of its CPU change nothing.
+use of its CPU change nothing. After a broker was lost, no goal ends for as long as the pauses of
+clients may last.
 """
 REACHED_S = 600.0
 
