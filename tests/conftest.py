@@ -24,8 +24,8 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 pytest.register_assert_rewrite("loadmanager.testing.store_contract")
 
 SPARK = "tests/nightly/"
-APART = "tests/nightly/test_standalone_cluster.py"
-"""Its Java processes are its own."""
+APART = ("tests/nightly/test_shared_storage.py", "tests/nightly/test_standalone_cluster.py")
+"""Modules whose Java processes are their own."""
 TOGETHER = (
     "tests/broker/protocol/test_bad_frames.py",
     "tests/broker/protocol/test_stock_client.py",
@@ -33,6 +33,7 @@ TOGETHER = (
     "tests/browser/test_page.py",
     "tests/cli/test_tournament.py",
     "tests/deploy/test_wheel.py",
+    *APART,
     "tests/oracle/test_vectors.py",
 )
 """Modules whose tests share what takes long to start."""
@@ -83,9 +84,9 @@ class TogetherOrAlone(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK) and not nodeid.startswith(APART):
-            return "spark"
         module = nodeid.partition("::")[0]
+        if module.startswith(SPARK) and module not in APART:
+            return "spark"
         return module if module in TOGETHER else nodeid
 
 

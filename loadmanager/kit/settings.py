@@ -273,7 +273,7 @@ class Settings:
         """The values of these leaves that contradict each other."""
         for kind in kinds:
             leaf = self.by_leaf[kind]
-            if isinstance(leaf, Checked):
+            if issubclass(kind, Checked):  # Python remembers this for a class, not for an instance
                 try:
                     yield from [Problem(names, text) for names, text in leaf.contradictions()]
                 except Exception as error:  # noqa: BLE001 - whatever a third party's leaf raises

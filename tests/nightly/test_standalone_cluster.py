@@ -34,6 +34,7 @@ from loadmanager.kit.zookeeper.java import find_java
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 READY_TIMEOUT_S = 300.0
+WORKERS = 2
 HOST = "127.0.0.1"
 NAME = "the nightly job"
 JARS = "HADOOP_AWS_JARS"
@@ -108,6 +109,8 @@ class SparkCluster:
     port: int = field(default_factory=free_port)
     ui: int = field(default_factory=free_port)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    more_workers: Callable[[], None] = field(init=False)
+    """Starts workers in the place of those that have ended."""
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -157,21 +160,40 @@ class SparkCluster:
 
 @contextmanager
 def a_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """A cluster whose workers are there."""
+    """A cluster without workers, which are ended with it."""
     cluster, deploy = SparkCluster(folder=folder), "org.apache.spark.deploy"
     ports = ("--port", str(cluster.port), "--webui-port", str(cluster.ui))
     master = (f"{deploy}.master.Master", "--host", HOST, *ports)
     worker = (f"{deploy}.worker.Worker", "--host", HOST, "--webui-port", "0")
     worker = (*worker, "--cores", "1", "--memory", "1g", cluster.master)
     with ExitStack() as stack:
+
+        def more_workers() -> None:
+            while sum(worker.poll() is None for worker in cluster.workers) < WORKERS:
+                log = folder / f"worker-{len(cluster.workers)}.log"
+                process = stack.enter_context(running(cluster.environment, *worker, log=log))
+                cluster.workers.append(process)
+            log = folder / "master.log"
+            until(lambda: cluster.state().get("aliveworkers", 0) == WORKERS, log)
+
         stack.enter_context(running(cluster.environment, *master, log=folder / "master.log"))
-        for number in range(2):
-            log = folder / f"worker-{number}.log"
-            process = stack.enter_context(running(cluster.environment, *worker, log=log))
-            cluster.workers.append(process)
-        log = folder / "master.log"
-        until(lambda: cluster.state().get("aliveworkers", 0) == 2, log)
+        cluster.more_workers = more_workers
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """One for all tests of the module."""
+    with a_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(one_cluster: SparkCluster) -> SparkCluster:
+    """It has two workers, and nothing runs on them; those that a test killed are replaced."""
+    one_cluster.more_workers()
+    until(lambda: not busy(one_cluster), one_cluster.folder / "master.log")
+    return one_cluster
 
 
 def until(holds: Callable[[], bool], log: Path) -> None:
@@ -182,32 +204,35 @@ def until(holds: Callable[[], bool], log: Path) -> None:
         time.sleep(0.1)
 
 
-def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
+def test_spark_submit_to_a_master_and_two_workers(cluster: SparkCluster, tmp_path: Path) -> None:
     """The executors know nothing of this package, and the answers are those of a local run. What
     spark-submit says holds.
     """
     history.designed(tmp_path / "history")
-    with a_cluster(tmp_path) as cluster:
-        where = ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
-        result = subprocess.run(
-            cluster.submit(*where),
-            env=cluster.environment,
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
-        )
-        assert result.returncode == 0, result.stderr[-3000:]
-        (application,) = cluster.state()["completedapps"]
-        assert application["name"] == NAME, "--conf wins over what the job would set"
+    where = ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
+    before = len(cluster.state()["completedapps"])
+    result = subprocess.run(
+        cluster.submit(*where),
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    (application,) = cluster.state()["completedapps"][before:]
+    assert application["name"] == NAME, "--conf wins over what the job would set"
     report = nightly.report(tmp_path)
     flapping = nightly.rows(report, "flapping", "bundle")[history.FLAPPING]
     assert (flapping["moves"], flapping["returns"]) == (4, 2)
     assert report["tables"]["hot_bundles"]["rows"][0]["bundle"] == history.HOT
-    assert list((tmp_path / "work").glob("app-*/*/stderr")), "executors ran on the workers"
+    ran = (cluster.folder / "work" / application["id"]).glob("*/stderr")
+    assert list(ran), "executors ran on the workers"
 
 
-def test_a_killed_worker_and_a_killed_driver(shared: Shared, tmp_path: Path) -> None:
+def test_a_killed_worker_and_a_killed_driver(
+    cluster: SparkCluster, shared: Shared, tmp_path: Path
+) -> None:
     """On a shared folder, on S3 and on HDFS: neither changes an answer, and nothing that they left
     is among the day's files, or stays.
     """
@@ -215,24 +240,26 @@ def test_a_killed_worker_and_a_killed_driver(shared: Shared, tmp_path: Path) -> 
     assert nightly.analyze(tmp_path) == 0
     expected = answers(nightly.report(tmp_path), str(tmp_path / "history"))
     shared.put(tmp_path / "history")
-    with a_cluster(tmp_path) as cluster:
-        command = cluster.submit(*shared.where, settings=shared.settings)
-        log = tmp_path / "driver.log"
+    command = cluster.submit(*shared.where, settings=shared.settings)
+    log = tmp_path / "driver.log"
 
-        with driver(command, cluster, log) as process:
-            until(lambda: bool(busy(cluster)) or process.poll() is not None, log)
-            killed_tree(process.pid)
-            process.wait()
-        until(lambda: not cluster.state().get("activeapps", True), tmp_path / "master.log")
-        assert not shared.committed(), "the driver was killed before the day was committed"
+    with driver(command, cluster, log) as process:
+        until(lambda: bool(busy(cluster)) or process.poll() is not None, log)
+        killed_tree(process.pid)
+        process.wait()
+    until(
+        lambda: not cluster.state().get("activeapps", True) and not busy(cluster),
+        cluster.folder / "master.log",
+    )
+    assert not shared.committed(), "the driver was killed before the day was committed"
 
-        with driver(command, cluster, log) as process:
-            until(lambda: bool(busy(cluster)) or process.poll() is not None, log)
-            assert process.poll() is None, log.read_text()[-2000:]
-            worker = busy(cluster)[0]
-            killed_tree(worker.pid)
-            worker.wait()
-            assert process.wait(600) == 0, log.read_text()[-3000:]
+    with driver(command, cluster, log) as process:
+        until(lambda: bool(busy(cluster)) or process.poll() is not None, log)
+        assert process.poll() is None, log.read_text()[-2000:]
+        worker = busy(cluster)[0]
+        killed_tree(worker.pid)
+        worker.wait()
+        assert process.wait(600) == 0, log.read_text()[-3000:]
     assert answers(shared.report(), shared.where[1]) == expected
     assert shared.stored() == shared.committed()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from simulation.clients import BrokenError, Client
@@ -393,10 +393,11 @@ def _settle(plan: Plan, cluster: Cluster, clients: Machine) -> None:
     end_s = world.now_s + plan.settle_s
     problems: dict[str, str] = {}
     probe = clients.go(_probe_all(cluster, clients, problems), "probe")
-    if not world.run_until(end_s, lambda: probe.done() and not _problems(cluster)):
+    if not world.run_until(end_s, lambda: probe.done() and next(_problems(cluster), None) is None):
         failed = [f"{topic}: {error}" for topic, error in problems.items()]
         raise SimulationError(
-            f"{plan.settle_s:g} s after the last fault: {'; '.join(failed + _problems(cluster))}"
+            f"{plan.settle_s:g} s after the last fault: "
+            + "; ".join([*failed, *_problems(cluster)])
         )
     for process in cluster.processes():
         tasks = [task for task in asyncio.all_tasks(process.machine) if not task.done()]
@@ -418,40 +419,37 @@ async def _probe_all(cluster: Cluster, clients: Machine, problems: dict[str, str
                 break
 
 
-def _problems(cluster: Cluster) -> list[str]:
-    problems = []
+def _problems(cluster: Cluster) -> Iterator[str]:
+    """What keeps the cluster from having recovered, one after the other."""
     tree = cluster.server.tree.nodes
     for process in cluster.processes():
         for bundle in process.serving():
             if f"{paths.POLICIES}/{split_bundle_name(bundle)[0]}" not in tree:
-                problems.append(
-                    f"{process.machine.name} serves {bundle} of a namespace that does not exist"
-                )
+                yield f"{process.machine.name} serves {bundle} of a namespace that does not exist"
             elif (
                 paths.unit_state(bundle) if process.extensible else paths.lock(bundle)
             ) not in tree:
-                problems.append(f"{process.machine.name} serves {bundle} without its claim")
+                yield f"{process.machine.name} serves {bundle} without its claim"
     if leader_of(cluster) is None and any(
         process.extensible == cluster.extensible_now() for process in cluster.processes()
     ):
-        problems.append("there is no leader")
+        yield "there is no leader"
     leading = [
         process.machine.name
         for process in cluster.processes()
         if process.parts is not None and process.parts.member.cluster.leading.load_manager
     ]
     if len(leading) != len({process.extensible for process in cluster.processes()}):
-        problems.append(f"brokers that lead: {leading}")
+        yield f"brokers that lead: {leading}"
     for process in cluster.processes():
         names = {task.get_name() for task in asyncio.all_tasks(process.machine) if not task.done()}
         needed = ALWAYS_RUNNING | OF_MANAGER[process.extensible]
         if process.ready and (ended := needed - names):
-            problems.append(f"{process.machine.name} has no task {', '.join(sorted(ended))}")
+            yield f"{process.machine.name} has no task {', '.join(sorted(ended))}"
     for broker in cluster.brokers:
         parts = None if broker.process is None else broker.process.parts
         if parts is None or not broker.process.ready or not parts.use_cases.health.ready():  # type: ignore[union-attr]
-            problems.append(f"b{broker.index} is not ready")
-    return problems
+            yield f"b{broker.index} is not ready"
 
 
 def fails(plan: Plan) -> bool:
