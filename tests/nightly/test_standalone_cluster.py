@@ -231,7 +231,7 @@ def test_spark_submit_to_a_master_and_two_workers(cluster: SparkCluster, tmp_pat
 
 
 def test_a_killed_worker_and_a_killed_driver(
-    cluster: SparkCluster, shared: Shared, tmp_path: Path
+    shared: Shared, cluster: SparkCluster, tmp_path: Path
 ) -> None:
     """On a shared folder, on S3 and on HDFS: neither changes an answer, and nothing that they left
     is among the day's files, or stays.

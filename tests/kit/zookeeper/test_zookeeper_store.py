@@ -163,7 +163,7 @@ def gone(process: psutil.Process) -> bool:
 
 async def test_lease_runs_out_when_the_server_is_silent(own_server: JavaZooKeeper) -> None:
     """While the server is stopped the lease runs out, and operations fail until it goes on."""
-    async with ZooKeeperStore(settings_for(own_server)) as store:
+    async with ZooKeeperStore(settings_for(own_server, operation_timeout_s=10)) as store:
         states, now_s = store.session_states(), asyncio.get_running_loop().time
         assert await next_of(states) is SessionState.CONNECTED
         await states.aclose()  # type: ignore[attr-defined]
