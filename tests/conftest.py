@@ -37,6 +37,19 @@ TOGETHER = (
     "tests/oracle/test_vectors.py",
 )
 """Modules whose tests share what takes long to start."""
+SIMULATION = "tests/simulation/"
+COMPUTE = (
+    SIMULATION,
+    "tests/engine/",
+    "tests/lab/",
+    "tests/leader/",
+    "tests/limits/",
+    "tests/properties/",
+    "tests/scenarios/",
+)
+"""Folders whose tests wait for nothing."""
+FEW = 4
+"""So many tests of the simulation come after each module of long tests that wait."""
 _chroots = itertools.count()
 
 structlog.configure(
@@ -97,10 +110,41 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TogetherOrAl
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long tests first, so that no worker is left alone with one at the end."""
-    items.sort(
-        key=lambda item: [not item.get_closest_marker(name) for name in ("spark", "system", "slow")]
-    )
+    """The long tests first, so that no worker is left alone with one at the end. Tests that compute
+    come between tests that wait for processes, so that no core idles while all workers wait.
+    """
+    spark = [item for item in items if item.get_closest_marker("spark")]
+    others = [item for item in items if not item.get_closest_marker("spark")]
+    parts: dict[tuple[bool, bool], list[pytest.Item]] = {}
+    for item in others:
+        computes = item.nodeid.startswith(COMPUTE)
+        long = item.nodeid.startswith(SIMULATION) or item.get_closest_marker("system") is not None
+        parts.setdefault((long, computes), []).append(item)
+    items[:] = spark
+    for long in (True, False):
+        computing = parts.get((long, True), [])
+        items += _merged(
+            _by_module(parts.get((long, False), [])),
+            _few(computing) if long else _by_module(computing),
+        )
+
+
+def _by_module(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    modules = itertools.groupby(items, key=lambda item: item.nodeid.partition("::")[0])
+    return [list(module) for _, module in modules]
+
+
+def _few(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    return [items[start : start + FEW] for start in range(0, len(items), FEW)]
+
+
+def _merged(*streams: list[list[pytest.Item]]) -> Iterator[pytest.Item]:
+    """The units of all streams, each evenly among those of the others."""
+    placed = [
+        ((index + 0.5) / len(units), unit) for units in streams for index, unit in enumerate(units)
+    ]
+    for _, unit in sorted(placed, key=lambda each: each[0]):
+        yield from unit
 
 
 def pytest_collection_finish() -> None:
