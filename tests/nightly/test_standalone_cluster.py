@@ -37,6 +37,12 @@ READY_TIMEOUT_S = 300.0
 WORKERS = 2
 HOST = "127.0.0.1"
 NAME = "the nightly job"
+NOT_NEEDED = (
+    "spark.python.sql.dataFrameDebugging.enabled",
+    "spark.sql.dataFrameQueryContext.enabled",
+    "spark.ui.enabled",
+)
+"""What a driver does without, as in a local run."""
 JARS = "HADOOP_AWS_JARS"
 """Names the folder of what Spark needs for S3 (hadoop-aws, the bundle of the AWS SDK and
 analyticsaccelerator-s3): 700 MB, too much to be fetched for a test.
@@ -149,6 +155,7 @@ class SparkCluster:
             f"spark.executorEnv.PYTHONPATH={without}",
             *(f"{key}={value}" for key, value in LOCAL.items()),
             "spark.sql.shuffle.partitions=2",
+            *(f"{key}=false" for key in NOT_NEEDED),
             f"spark.driver.extraJavaOptions={LOCAL_JAVA}",
             f"spark.executor.extraJavaOptions={LOCAL_JAVA}",
             *settings,
