@@ -14,8 +14,8 @@ HAS_PIP = $(shell $(PYTHON) -m pip --version > /dev/null 2>&1 && echo yes)
 ANY_PIP = $(shell test -x $(BIN)/pip && echo $(BIN)/pip \
 	|| echo $(PYTHON) -m pip --python $(BIN)/python)
 PIP = $(ANY_PIP) install --quiet --disable-pip-version-check --constraint constraints.txt
-# One more than there are cores: many tests wait for processes that they started.
-WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Two more than there are cores: half of the time of the tests is waiting for processes.
+WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 # Tests start hundreds of processes: where this is set, each would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=

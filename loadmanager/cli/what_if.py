@@ -276,8 +276,16 @@ class WhatIfAnswer:
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:
         """For people."""
-        yield table((title, *HEADERS[1:]), self.rows())
+        if self.has_figures:
+            yield table((title, *HEADERS[1:]), self.rows())
+        else:
+            yield [f"{title}: no figures, for they would say nothing"]
         yield list(self.sentences(price))
+
+    @property
+    def has_figures(self) -> bool:
+        """False for one load that the model does not explain, or that is not the present one."""
+        return not (self._present and self._far_off)
 
     def rows(self) -> list[Row]:
         """The figures in the order of `HEADERS`: as it was, with the change, with the fewest."""

@@ -77,6 +77,7 @@ STARTS = {
     ("kit/tasks.py", "TaskGroup"): "here every task is made",
     ("kit/tasks.py", "create_task"): "here every task is made",
     ("kit/http/connections.py", "call_later"): "hangs up, which cannot fail",
+    ("kit/http/patience.py", "call_later"): "ends a wait, which cannot fail",
     ("kit/metadata/memory.py", "call_later"): "heartbeats in memory, where nothing can fail",
     ("broker/protocol/dispatcher.py", "call_later"): "a topic that fails costs its clients only",
     ("broker/protocol/resumer.py", "call_later"): "set again whatever raises",

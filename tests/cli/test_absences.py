@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmanager.cli.admin.absences import loss_text, news, recorded_losses, since_down
+from loadmanager.cli.admin.absences import (
+    awaits_clients,
+    by_records,
+    loss_text,
+    news,
+    recorded_losses,
+    since_down,
+)
 from loadmanager.cli.admin.downtimes import Downtime, Unproven, lapse_lines, lapses_of, unproven_of
 from loadmanager.cli.admin.times import clock, time_of_day
+from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.waits import Interrupted
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
 
 NOW = 1_700_000_000_000
@@ -63,6 +72,31 @@ def test_who_was_lost_with_the_whole_cluster_was_lost_when_it_went_down() -> Non
     assert list(since_down([it], [Downtime(it.left_at + 1, it.left_at + 50_000)])) == [it]
     it.how = "stopped"
     assert list(since_down([it], [down])) == [it]
+
+
+def test_clients_that_are_back_by_their_own_records_are_not_missing() -> None:
+    """The leader counts them once their new brokers have reported; another loss is not this one."""
+    it = cut_off(1)
+    it.clients_back, it.clients_waited_ms = 0, None
+
+    def waited(name: str, since: int, back_at: int | None, broker: str = "b1:8080") -> Interrupted:
+        client = ClientStep(ts=since, broker=broker, event="attached", what="producer", name=name)
+        return Interrupted(client, since, lost=True, back_at=back_at)
+
+    waits = [
+        waited("p1", it.left_at, it.left_at + 2_000),
+        waited("p2", it.left_at + 900, it.left_at + 4_900),
+        waited("p3", it.left_at, None),
+        waited("p1", it.left_at - HOUR, it.left_at - HOUR + 9_000),
+        waited("p4", it.left_at, it.left_at + 9_000, "b2:8080"),
+    ]
+    (counted,) = by_records([it], waits)
+    assert (counted.clients, counted.clients_back) == (3, 2)
+    assert (counted.clients_waited_ms, counted.clients_waited_mean_ms) == (4_000.0, 3_000.0)
+    assert awaits_clients(it, NOW)
+    it.clients_back = 3
+    assert [*by_records([it], waits)] == [it]
+    assert not awaits_clients(it, NOW)
 
 
 def test_brokers_of_one_partition_are_one_line() -> None:

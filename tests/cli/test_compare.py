@@ -12,7 +12,7 @@ from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.away import away_text
 from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
-from loadmanager.cli.admin.past_owners import moved_lately, owners_at
+from loadmanager.cli.admin.past_owners import moved_lately, owners_at, uncovered
 from loadmanager.cli.admin.times import clock, span_between
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
@@ -195,6 +195,19 @@ def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -
     (bundle,) = owners_at([], [*before, *again, left], 10_000)
     assert bundle.owner == "b"
     assert not owners_at([], [*before, left], 10_000)
+
+
+def test_what_no_bundle_has_of_a_hash_space() -> None:
+    """Before, between and after; of bundles that overlap, as about a split, all are covered."""
+    names = [f"t/n/{each}" for each in (LOW, "0x40000000_0x80000000")]
+    assert uncovered(names) == ["0x80000000_0xffffffff"]
+    assert uncovered([f"t/n/{HIGH}"]) == ["0x00000000_0x80000000"]
+    assert uncovered([f"t/n/{LOW}", f"t/n/{HIGH}"]) == []
+    assert uncovered([]) == ["0x00000000_0xffffffff"]
+    assert uncovered(["t/n/0x10000000_0x20000000", "t/n/0x30000000_0xffffffff"]) == [
+        "0x00000000_0x10000000",
+        "0x20000000_0x30000000",
+    ]
 
 
 def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> None:

@@ -100,6 +100,38 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert (status, "no move 7-m7 is recorded yet" in err) == (1, True)
 
 
+async def test_a_move_that_failed_is_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With who ordered it, and what became of it; not of another bundle or time."""
+    now = SystemClock().now_ms()
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+        move = Decision(
+            ts=now - 40_000, broker=one, epoch=3, cycle=1, strategy="", action="move", move="3-m21",
+            bundle=BUNDLE, source=one, destination=two, author="operator", state="failed",
+            outcome="it did not answer", started_at=now - 60_000, ended_at=now - 50_000,
+            ids=["3-m21"], why={"orderedBy": "bob"},
+        )  # fmt: skip
+        await written(
+            served, 0, move,
+            _step(now - 90_000, one, "attached", "first"),
+            _step(now - 55_000, one, "left", "first", reason=CLOSED_HERE),
+            _step(now - 35_000, one, "attached", "first"),
+            _step(now - 20_000, one, "left", "first", reason=CLOSED_HERE),
+            _step(now - 18_000, one, "attached", "first"),
+        )  # fmt: skip
+        told = await shell.json("interrupted")
+        assert [(it["waitedMs"], it["because"]) for it in told] == [
+            (20_000, f"move 3-m21 to {two} by bob failed: it did not answer"),
+            (2_000, CLOSED_HERE),
+        ]
+        _, out, _ = await shell.run("moves", "list", "--at", clock(now - 52_000).replace(" ", "T"))
+        since = clock(now - 60_000)
+        assert f"3-m21 was under way since {since} then: {BUNDLE} from {one} to {two}" in out
+        assert f"(it failed at {clock(now - 50_000)})" in out
+
+
 async def test_a_client_that_a_limit_may_keep_from_attaching(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

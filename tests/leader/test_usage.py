@@ -112,11 +112,16 @@ async def test_what_the_others_would_use_without_a_broker() -> None:
             assert it.usage_after == pytest.approx(it.usage + more, abs=0.1)
         text = list(losses_text(loss))
         assert "OVERLOADED THEN, above 85%: 1 broker" in text
-        named = [line for line in text if " by the model, in which these bundles add " in line]
-        assert named[0].startswith(f"  {there.broker}: then ")
-        assert f"  {there.broker}: 40.0% by its last report, then " in "\n".join(
-            losses_text(loss, {there.broker: 0.4})
-        )
+        named = [line for line in text if " by the model, and these bundles add " in line]
+        assert named[0].startswith(f"  {there.broker}: ")
+        of = next(it for it in loss.remaining if it.broker == there.broker)
+        then = 0.2 + of.usage_after - of.usage
+        told = [*losses_text(loss, dict.fromkeys((it.broker for it in loss.remaining), 0.2))]
+        assert "of 3 other brokers, none would be above 85%:" in told
+        assert any(
+            line.startswith(f"  {there.broker}: {then:.0%} then: 20.0% now, and these bundles add ")
+            for line in told
+        ), told
         await led.report(2, {}, cpu=5, at_ms=9_000)
         nothing = await led.overview.loss(["b2:8080"], 10)
         assert all(it.usage_after == it.usage for it in nothing.remaining)

@@ -157,14 +157,14 @@ def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:
 
 def others_that_wait(throttled: ThrottledShown) -> Iterator[str]:
     """The connections that limits hold and other topics use, too, that of most topics first."""
-    held = [
+    connections = [
         (broker, it)
         for broker, of in sorted(throttled.brokers.items())
         for it in of.connections
         if it.others_total
     ]
-    held.sort(key=lambda each: -each[1].others_total)
-    for broker, it in held[:CONNECTIONS_NAMED_MAX]:
+    connections.sort(key=lambda each: -each[1].others_total)
+    for broker, it in connections[:CONNECTIONS_NAMED_MAX]:
         left = it.others_total - len(it.others[:TOPICS_NAMED_MAX])
         more = f" and {left} more" if left > 0 else ""
         yield (
@@ -172,8 +172,8 @@ def others_that_wait(throttled: ThrottledShown) -> Iterator[str]:
             f"meanwhile; {count_of(it.others_total, 'other topic')} of it must wait as well: "
             f"{', '.join(it.others[:TOPICS_NAMED_MAX])}{more}"
         )
-    if len(held) > CONNECTIONS_NAMED_MAX:
-        others = len(held) - CONNECTIONS_NAMED_MAX
+    if len(connections) > CONNECTIONS_NAMED_MAX:
+        others = len(connections) - CONNECTIONS_NAMED_MAX
         yield f"    and {count_of(others, 'more connection')} with other topics"
 
 

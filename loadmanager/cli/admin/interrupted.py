@@ -21,15 +21,17 @@ from loadmanager.cli.admin.moves import owner_of
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
 from loadmanager.cli.terminal import Cell, Shown, table
-from loadmanager.engine.history.clients import REFUSED, ClientStep
-from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.history.clients import CLOSED_HERE, REFUSED, ClientStep
+from loadmanager.engine.history.records import Decision, decided_ms, recorded_move
 from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_first
+from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""
 REFUSALS_MAX = 1_000
+MOVES_MAX = 1_000
 OWNERS_MAX = 20
 """Bundles whose owner is asked for."""
 MEANT = (
@@ -82,7 +84,8 @@ def interrupted(
     shown = worst_first(waits, as_of_ms)[:limit]
     held_at = _held_at(admin, shown) if now_ms() <= end_ms + AFTER_MS else {}
     holds = held_between(admin, begin_ms, as_of_ms, by_name.losses) if shown else []
-    causes = _Causes(by_name.lapses, held_at, holds, _refusals(admin, shown, begin_ms), as_of_ms)
+    refusals, failed = _refusals(admin, shown, begin_ms), _failed_moves(admin, shown)
+    causes = _Causes(by_name.lapses, held_at, holds, refusals, failed, as_of_ms)
     data = [_data(it, causes) for it in shown]
     parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
     if waits:
@@ -135,6 +138,22 @@ def _refusals(admin: AdminClient, waits: Sequence[Interrupted], since_ms: int) -
         times = sum(step.times for step in refused)
         texts[key] = f"{last.broker} refused it, {count_of(times, 'time')}: {last.reason}"
     return texts
+
+
+def _failed_moves(admin: AdminClient, waits: Sequence[Interrupted]) -> list[Decision]:
+    """The moves that failed about when brokers closed topics of clients."""
+    closed = [it.since for it in waits if it.client.reason == CLOSED_HERE]
+    if not closed:
+        return []
+    answer = events_of(
+        admin,
+        ("decision.move",),
+        since_ms=min(closed) - BEFORE_MS,
+        until_ms=max(closed) + HOUR_MS,
+        limit=MOVES_MAX,
+    )
+    records = [event.record_as(Decision) for event in answer.events]
+    return [it for it in records if it.state == MoveState.FAILED.value and it.started_at]
 
 
 def _held_at(admin: AdminClient, waits: Sequence[Interrupted]) -> dict[Key, str]:
@@ -221,6 +240,8 @@ class _Causes:
     holds: Sequence[ConnectionHold]
     refusals: Mapping[Key, str]
     """What those that are not back were told when they tried."""
+    failed: Sequence[Decision]
+    """Moves that failed."""
     as_of_ms: int
 
     def because(self, it: Interrupted) -> str:
@@ -228,11 +249,26 @@ class _Causes:
         step = it.client
         if step.destination:
             return f"moved to {step.destination}"
+        if (move := self._failed_move(it)) is not None:
+            by = f" by {move.why['orderedBy']}" if move.why.get("orderedBy") else ""
+            return f"move {move.move} to {move.destination}{by} failed: {move.outcome}"
         lapse = lapse_of(self.lapses, step.broker, it.since)
         if it.stood:
             return "it stood still" if lapse is None else lapse.of(step.broker)
         did = "it was lost" if it.lost else step.reason
         return did if lapse is None else f"{did}: {lapse.of(step.broker)}"
+
+    def _failed_move(self, it: Interrupted) -> Decision | None:
+        """The move of its bundle that failed, for which its broker had closed its topic."""
+        if it.lost or it.stood or it.client.reason != CLOSED_HERE:
+            return None
+        of = (
+            move
+            for move in self.failed
+            if (move.bundle, move.source) == (it.client.bundle, it.client.broker)
+            and (move.started_at or 0) - BEFORE_MS <= it.since <= decided_ms(move) + BEFORE_MS
+        )
+        return next(of, None)
 
     def holder(self, it: Interrupted) -> str | None:
         """Where limits hold connections of its address now, if it is not back."""

@@ -36,7 +36,7 @@ from loadmanager.engine.history.records import (
     recorded_move,
 )
 from loadmanager.engine.load.wishes import Pin, Wishes
-from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.moves.move import Move, MoveState, Outcome
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.cluster import BundlesShown
@@ -57,6 +57,8 @@ PINS = f"{OWN}/pins"
 CORDONS = f"{OWN}/cordons"
 ENDED_MAX = 1_000
 """Moves that a leader is asked for."""
+OPEN_MS = 3_600_000
+"""A move that waits or is under way ends within this time."""
 BUNDLES_MAX = 10_000
 """As many as a leader lists."""
 
@@ -68,6 +70,12 @@ PAUSED = (
     "for one bundle does: `bundles move`, `unload`, `split` and `merge`"
 )
 NO_MOVE = "no move in this term yet; --since shows those of earlier terms"
+ENDED_SO = {
+    MoveState.DONE: "ended",
+    MoveState.FAILED: "failed",
+    MoveState.CANCELLED: "was cancelled",
+    MoveState.EXPIRED: "expired",
+}
 BACK = (
     "back: with its first receipt or delivery, while the leader counted; `loadmanager admin "
     "interrupted MOVE` names each client"
@@ -87,7 +95,8 @@ def moves_list(
     """List the moves that wait or are under way, since when, and the last ones that ended, with
     outcomes.
 
-    With a time, those that ended then, also under earlier leaders; with --at also a pause of then.
+    With a time, those that ended then, also under earlier leaders; with --at also those that were
+    waiting or under way then, and a pause.
     """
     until = until_of(at, until)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
@@ -95,7 +104,7 @@ def moves_list(
         past = moves_between(admin, since, until, limit)
         ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in past.moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
-        paused = [] if at is None else pause_then(admin, at)
+        paused = [] if at is None else [*_open_then(admin, at), *pause_then(admin, at)]
         notes = (*_meant(past.moves), *paused, *incomplete(past.notes))
         return Output(past.data, (shown, *notes), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
@@ -106,6 +115,21 @@ def moves_list(
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin, now_ms())
     return Output(raw, tuple(parts))
+
+
+def _open_then(admin: AdminClient, at_ms: int) -> list[str]:
+    """The moves that waited or were under way at a moment, by the records of how they ended."""
+    later = moves_between(admin, at_ms + 1, at_ms + OPEN_MS, ENDED_MAX).moves
+    lines = []
+    for move in sorted(later, key=lambda it: it.created_at):
+        began_ms = move.started_at or move.ended_at or 0
+        if move.created_at > at_ms:
+            continue
+        way = f"{move.bundle} from {move.source} to {move.destination or 'wherever it is placed'}"
+        state = "waited" if began_ms > at_ms else f"was under way since {clock(began_ms)}"
+        end = f"it {ENDED_SO.get(move.state, move.state.value)} at {clock(move.ended_at or 0)}"
+        lines.append(f"{move.id} {state} then: {way} ({end})")
+    return lines
 
 
 def _meant(moves: Sequence[Move]) -> list[str]:

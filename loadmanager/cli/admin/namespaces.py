@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -37,8 +38,8 @@ _namespace = click.argument("namespace", metavar="TENANT/NAMESPACE")
 @click.argument("tenant", required=False)
 @at_option
 def namespaces_list(admin: AdminClient, tenant: str | None, at: int | None) -> Output:
-    """List the namespaces of a tenant, or of all tenants; with --at, those of which bundles had an
-    owner then.
+    """List the namespaces of a tenant, or of all tenants; with --at, those of then: by the recorded
+    changes, and by the owners of bundles.
     """
     if at is not None:
         return _namespaces_at(admin, tenant, at)
@@ -47,11 +48,16 @@ def namespaces_list(admin: AdminClient, tenant: str | None, at: int | None) -> O
 
 
 def _namespaces_at(admin: AdminClient, tenant: str | None, at_ms: int) -> Output:
+    from loadmanager.cli.admin.past_documents import namespaces_then
     from loadmanager.cli.admin.past_owners import bundles_at  # it takes time
 
     bundles, past = bundles_at(admin, at_ms)
     served = {bundle.bundle.rpartition("/")[0] for bundle in bundles if bundle.owner}
-    names = sorted(name for name in served if tenant in (None, name.partition("/")[0]))
+    made = set[str]()
+    tenants = {*admin.get(f"{V2}/tenants", Names), *(name.partition("/")[0] for name in served)}
+    for each in sorted(tenants if tenant is None else {tenant}):
+        made |= namespaces_then(admin, each, at_ms)
+    names = sorted(name for name in served | made if tenant in (None, name.partition("/")[0]))
     lines = list(map(word, names)) or ["no namespace is recorded of then"]
     status = 0 if names else 1
     return Output(names, (lines, past.notes), status=status, missing=past.missing)
@@ -109,9 +115,16 @@ def namespaces_delete(admin: AdminClient, namespace: str, force: bool) -> Output
 @_namespace
 @at_option
 def namespaces_bundles(admin: AdminClient, namespace: str, at: int | None) -> Output:
-    """List the bundles of a namespace as ranges; with --at, those of then, with their owners."""
+    """List the bundles of a namespace as ranges; with --at, those that had owners then, and what
+    of its hash space had none.
+    """
     if at is not None:
-        return owners_then(admin, (namespace,), at)
+        from loadmanager.cli.admin.past_owners import uncovered  # it takes time
+
+        then = owners_then(admin, (namespace,), at)
+        owned = [row["bundle"] for row in then.data if row["owner"] is not None]
+        without = [f"{each} had no owner then" for each in uncovered(owned)]
+        return replace(then, shown=(*then.shown, without))
     path = f"{namespace_path(namespace)}/bundles"
     bundles, raw = admin.ask("GET", path, None, BundlesData)
     return Output(raw, list(map(word, ranges(bundles))))

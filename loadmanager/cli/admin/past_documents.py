@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from loadmanager.cli.admin.archives import events_of, fields_of_change, incomplete
+from loadmanager.cli.admin.asking import namespaces_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.past_wishes import CHANGES_MAX, documents_then
+from loadmanager.cli.admin.past_wishes import CHANGES_MAX, documents_then, rebuilt
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.records import AuditedChange
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 
 PARTITIONS_MAX = 100_000
@@ -63,6 +66,26 @@ def document_then(
     changed = [f"changed last before: {document.changed}"] if document.changed else []
     parts = (lines, *changed, *incomplete(then.notes))
     return Output(fields, parts, missing=then.missing)
+
+
+def namespaces_then(admin: AdminClient, tenant: str, at_ms: int) -> set[str]:
+    """The namespaces of a tenant at a moment, as far as their changes are recorded; else those of
+    now. None of a daemon.
+    """
+    root = f"{paths.POLICIES}/{tenant}"
+    with suppress(OperationalError):
+        now = {name.rpartition("/")[2]: dict[str, Any]() for name in namespaces_of(admin, tenant)}
+        changes = events_of(
+            admin,
+            (AuditedChange.kind,),
+            root,
+            limit=CHANGES_MAX,
+            wanted=lambda event: (
+                (event.record_as(AuditedChange).path or "").rpartition("/")[0] == root
+            ),
+        )
+        return {f"{tenant}/{name}" for name in rebuilt(changes, now, at_ms).documents}
+    return set()
 
 
 def topics_then(

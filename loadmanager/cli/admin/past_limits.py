@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from loadmanager.cli.admin.archives import figures, listed_at, loads_at
+from loadmanager.cli.admin.archives import OLD_MS, figures, listed_at, loads_at
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import say_down
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.engine.history.archived import limit_words
+from loadmanager.kit.history.archive_answers import ArchivedLoads
 from loadmanager.kit.names import TopicName
 
 _TOPIC = re.compile(r"(non-)?persistent://\S+")
@@ -26,7 +27,7 @@ def limits_at(
     bundles, _ = bundles_at(admin, at_ms)
     data: list[dict[str, Any]] = [
         {"broker": loads.broker, "limit": name, "at": loads.ts, **figures(loads, name)}
-        for loads in past.loads
+        for loads in fresh(past.loads, at_ms)
         if broker in (None, loads.broker)
         for name in sorted(loads.figures)
         if _in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
@@ -51,6 +52,11 @@ def limits_at(
     whose = "limit" if of is None else "limit of its own"
     nothing = f"no {whose} was in use then, as far as it is recorded"
     return listed_at(data, headers, rows, past, nothing)
+
+
+def fresh(loads: Sequence[ArchivedLoads], at_ms: int) -> list[ArchivedLoads]:
+    """Those that had not ended long before a moment: a limit is recorded while it is in use."""
+    return [it for it in loads if at_ms - it.ts <= max(it.span_ms, OLD_MS)]
 
 
 def _in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:

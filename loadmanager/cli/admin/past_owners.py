@@ -11,7 +11,13 @@ from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.engine.bundles.ranges import (
+    FULL_LOWER,
+    FULL_UPPER,
+    BundleRange,
+    split_bundle_name,
+    topic_hash,
+)
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import BundleState
@@ -106,6 +112,20 @@ def in_bundle(topic: TopicName, bundle: str) -> bool:
     """Whether a bundle has a topic."""
     namespace, span = split_bundle_name(bundle)
     return namespace == str(topic.namespace) and topic_hash(str(topic)) in BundleRange.parse(span)
+
+
+def uncovered(bundles: Iterable[str]) -> list[str]:
+    """The parts of a namespace's hash space that are in none of these bundles of it."""
+    spans = sorted(
+        (BundleRange.parse(split_bundle_name(each)[1]) for each in bundles),
+        key=lambda span: span.lower,
+    )
+    parts, begin = list[str](), FULL_LOWER
+    for span in spans:
+        if span.lower > begin:
+            parts.append(str(BundleRange(begin, span.lower)))
+        begin = max(begin, span.upper)
+    return [*parts, str(BundleRange(begin, FULL_UPPER))] if begin < FULL_UPPER else parts
 
 
 def owners_at(

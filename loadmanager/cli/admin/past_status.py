@@ -22,6 +22,7 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
+from loadmanager.cli.admin.past_limits import fresh
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
@@ -62,7 +63,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         *_brokers(brokers),
         leader.text,
         *pause_then(admin, at_ms),
-        *_limits(limits, gone),
+        *_limits(limits, gone, at_ms),
     ]
     decisions = decisions_of(it for it in cycle.events if it.last <= at_ms)
     decided = [each for each in decisions if each.kind == "shed"][:1]
@@ -179,11 +180,11 @@ def _again(events: Sequence[ArchivedEvent], gone: Set[str]) -> Iterator[str]:
     )
 
 
-def _limits(past: LoadsOfAll, gone: Set[str]) -> Iterator[str]:
+def _limits(past: LoadsOfAll, gone: Set[str], at_ms: int) -> Iterator[str]:
     """Those that held somebody, that for which most was waited first; `gone`: brokers that were not
     there, whose last loads are of before.
     """
-    here = [loads for loads in past.loads if loads.broker not in gone]
+    here = [loads for loads in fresh(past.loads, at_ms) if loads.broker not in gone]
     waits = [
         (of["waited_ms"], name, loads.broker)
         for loads in here

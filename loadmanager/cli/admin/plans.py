@@ -7,14 +7,16 @@ from urllib.parse import quote
 import click
 
 from loadmanager.cli.admin.asking import OWN, query
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.leader import plan_text
 from loadmanager.cli.admin.past_plans import HEADERS, plan_at, plans_at, settings_text
 from loadmanager.cli.admin.times import at_option, clock
+from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
 
 PLANS = f"{OWN}/plans"
+NO_PLAN = 404
 
 group = AdminGroup("plans", help="The plans of dry runs and of the daemon: list, show, execute.")
 
@@ -55,7 +57,13 @@ def plans_show(admin: AdminClient, plan: str, at: int | None) -> Output:
     """
     if at is not None:
         return plan_at(admin, plan, at)
-    answer, raw = admin.ask("GET", f"{PLANS}/{quote(plan, safe='')}", None, SealedPlan)
+    try:
+        answer, raw = admin.ask("GET", f"{PLANS}/{quote(plan, safe='')}", None, SealedPlan)
+    except AnsweredError as error:
+        if error.status != NO_PLAN:
+            raise
+        hint = f"`loadmanager admin plans show {plan} --at now` tells of one of an earlier leader"
+        raise OperationalError(f"{error}; {hint}") from None
     return Output(raw, plan_text(answer))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -13,7 +14,10 @@ from typing import Any, TypeVar
 import click
 
 from loadmanager.cli.admin.absences import (
+    ONE_LOSS_MS,
     News,
+    awaits_clients,
+    by_records,
     loss_text,
     missing_text,
     news,
@@ -32,6 +36,7 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import (
@@ -73,6 +78,7 @@ from loadmanager.leader.documents.cluster import (
 )
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 from loadmanager.leader.documents.findings import FindingsShown
+from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.limits.report import ThrottledShown
 
 T = TypeVar("T")
@@ -134,7 +140,7 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     throttled = _answer(admin, "throttled", ThrottledShown)
     lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
     downs = downtimes(admin, cluster.at - DAY_MS)
-    absent = [*since_down(cluster.absent, downs)]
+    absent = [*since_down(_with_records(admin, cluster), downs)]
     absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
@@ -171,6 +177,19 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
         lines = [f"THE METADATA STORE DOES NOT ANSWER, so that no broker leads: {error}", GOES_ON]
     lines += [*texts, "`loadmanager doctor` says more"]
     return Output({"leader": None, "brokers": health}, lines, status=1)
+
+
+def _with_records(admin: AdminClient, cluster: ClusterShown) -> list[AbsentBroker]:
+    """Who left, with the clients that are back by their own records, where some seem to be missing;
+    as the leader counts without archives.
+    """
+    awaiting = [it for it in cluster.absent if awaits_clients(it, cluster.at)]
+    if awaiting:
+        begin_ms = min(it.left_at for it in awaiting) - ONE_LOSS_MS
+        with contextlib.suppress(LoadManagerError):
+            waits = interrupted_between(admin, begin_ms, cluster.at).waits
+            return [*by_records(cluster.absent, waits)]
+    return cluster.absent
 
 
 def late_after_ms(admin: AdminClient) -> float:

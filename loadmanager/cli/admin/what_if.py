@@ -21,7 +21,7 @@ from loadmanager.cli.changes import change_options
 from loadmanager.cli.terminal import named
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import ClusterShown
-from loadmanager.leader.documents.loss import LossShown, LostBundle
+from loadmanager.leader.documents.loss import LossShown, LostBundle, RemainingBroker
 
 if TYPE_CHECKING:  # they take time
     from loadmanager.lab.days import DayOfLoad
@@ -148,27 +148,31 @@ def _verdict(loss: LossShown, reported: Mapping[str, float]) -> Iterator[str]:
         )
         return
     limit = loss.overloaded_percent
-    over = [it for it in after if 100 * it.usage_after > limit]
+    used = [(it, _used_then(it, reported.get(it.broker))) for it in after]
+    over = [it for it, then in used if 100 * then > limit]
     if over:
         yield f"OVERLOADED THEN, above {limit:g}%: {count_of(len(over), 'broker')}"
     else:
         yield f"of {count_of(len(after), 'other broker')}, none would be above {limit:g}%:"
-    for it in after[:LOST_NAMED]:
-        error = f", the model is {100 * it.usage_error:.1f} points off on the mean"
-        adds = 100 * (it.usage_after - it.usage)
-        by_model = (
-            f"{it.usage_after:.0%} by the model, in which these bundles add {adds:.1f} points"
-        )
-        now = ""
-        if (last := reported.get(it.broker)) is not None:
-            now = f"{100 * last:.1f}% by its last report, "
-        yield f"  {it.broker}: {now}then {by_model}{error}"
+    for it, then in used[:LOST_NAMED]:
+        error = f", which is {100 * it.usage_error:.1f} points off on the mean"
+        adds = f"these bundles add {100 * (it.usage_after - it.usage):.1f} points by the model"
+        last = reported.get(it.broker)
+        now = f"{100 * it.usage:.1f}% by the model" if last is None else f"{100 * last:.1f}% now"
+        yield f"  {it.broker}: {then:.0%} then: {now}, and {adds}{error}"
     unmeasured = sum(each.rate is None for each in loss.bundles)
     if unmeasured:
         count = count_of(unmeasured, "bundle")
         yield f"  the traffic of {count} is not measured yet: it counts as none"
     if len(after) > LOST_NAMED:
         yield f"  and {len(after) - LOST_NAMED} more, less used ones: --json has them"
+
+
+def _used_then(broker: RemainingBroker, reported: float | None) -> float:
+    """What a broker would use: what it reported, and what comes by the model."""
+    if reported is None:
+        return broker.usage_after
+    return reported + broker.usage_after - broker.usage
 
 
 def _why(bundle: LostBundle, lost: Sequence[str]) -> str:
@@ -242,7 +246,8 @@ def lived_again(
         )  # where bundles go needs no recorded load
         raise type(error)("\n".join([str(error), *(texts if losses else ())])) from None
     price = price_in(lately.settings) if price is None else price
-    notes = legend(answer.rows()) + ([] if lately.present else MOVES.splitlines())
+    notes = legend(answer.rows()) if answer.has_figures else []
+    notes += [] if lately.present else MOVES.splitlines()
     lines = [*_counted(cluster, day, wanted), *lately.recorded]
     lines += _headroom(cluster, change["times"])
     lines += [NOT_REPORTED] if until is None and reported is None else []

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
+from typing import Literal
 
 import numpy as np
 
@@ -344,25 +345,17 @@ class BundleAverages(Mapping[str, BundleData]):
         """A broker's bundles that have averages, in order of name: the order of what follows."""
         return self._list(broker_id, bundles).names
 
-    def quick_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Traffic:
-        """The average bytes/s of each broker's bundles over their last few samples, brokers in the
-        order given.
+    def traffic(
+        self, of: Literal["last", "quick"], bundles: Mapping[str, Sequence[str]]
+    ) -> Traffic:
+        """The bytes/s of each broker's bundles, brokers in the order given: their last samples, or
+        the averages over the last few.
         """
-        return self._traffic(QUICK, bundles)
-
-    def last_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Traffic:
-        """The last samples of each broker's bundles, brokers in the order given."""
-        return self._traffic(LAST, bundles)
-
-    def usual_of(self, bundle: str) -> float | None:
-        """The usual bytes/s of a bundle, as in `usual_of_all`; None for one without averages."""
-        self._flush()
-        row = self._row_of.get(bundle)
-        if row is None:
-            return None
-        short_in, short_out = self._table[SHORT + 2 : SHORT + 4, row].tolist()
-        long_in, long_out = self._table[LONG + 2 : LONG + 4, row].tolist()
-        return float(min(short_in + short_out, long_in + long_out))
+        column = LAST if of == "last" else QUICK
+        places = self._places_of(column, bundles)
+        return Traffic(
+            self._table[column, places.where], places.cost_classes, places.counts, places.where
+        )
 
     def usual_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Array:
         """The usual bytes/s of each broker's bundles together, brokers in the order given: those of
@@ -374,12 +367,6 @@ class BundleAverages(Mapping[str, BundleData]):
             amounts = self._table[start + 2, places.where] + self._table[start + 3, places.where]
             sums.append(Traffic(amounts, places.cost_classes, places.counts).totals(amounts))
         return np.minimum(*sums)
-
-    def _traffic(self, column: int, bundles: Mapping[str, Sequence[str]]) -> Traffic:
-        places = self._places_of(column, bundles)
-        return Traffic(
-            self._table[column, places.where], places.cost_classes, places.counts, places.where
-        )
 
     def _places_of(self, column: int, bundles: Mapping[str, Sequence[str]]) -> _Places:
         self._flush()

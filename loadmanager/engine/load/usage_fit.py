@@ -201,8 +201,9 @@ class _Fit:
         columns, before, level = self.columns, self.before, self.level
         rows = np.flatnonzero(self.new)
         self._begin()
-        last = self.averages.last_of_all(
-            {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)}
+        last = self.averages.traffic(
+            "last",
+            {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)},
         )
         dearness = np.where(self.bytes_s > 0, self.state[TRAFFIC] * self.limit, 0.0)
         dearness = np.divide(

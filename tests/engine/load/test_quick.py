@@ -37,14 +37,14 @@ def test_brokers() -> None:
         stats = {name: a_sample(number + 1.0) for number, name in enumerate(names[broker])}
         averages.observe(broker, stats)
     assert list(averages.names("b", names["b"][::-1])) == names["b"]
-    quick = averages.quick_of_all({"b": names["b"][::-1]})
+    quick = averages.traffic("quick", {"b": names["b"][::-1]})
     assert quick.bytes_s.tolist() == [1.0, 2.0, 3.0]
     assert quick.cost_classes.tolist() == [cost_class_of("t/b/0")] * 3
     averages.observe("b", {name: a_sample(10.0) for name in names["b"]})
     brokers = {"c": names["c"], "b": names["b"], "a": []}
-    last = averages.last_of_all(brokers)
+    last = averages.traffic("last", brokers)
     assert np.array_equal(last.totals(last.bytes_s), [0.0, 30.0, 0.0])
-    quick = averages.quick_of_all(brokers)
+    quick = averages.traffic("quick", brokers)
     expected = 6 + QUICK_WEIGHT * (30 - 6)
     assert quick.totals(quick.bytes_s) == pytest.approx([0.0, expected, 0.0])
     assert averages.quick_of("t/nobody/0") == 0
@@ -58,7 +58,7 @@ def test_equal_brokers_have_equal_sums() -> None:
         averages.observe(
             broker, {name: a_sample(factor * at) for at, name in enumerate(names[broker])}
         )
-    quick = averages.quick_of_all({"none": [], **names, "nobody": []})
+    quick = averages.traffic("quick", {"none": [], **names, "nobody": []})
     none, _, b, c, nobody = quick.totals(quick.bytes_s)
     assert (none, nobody) == (0.0, 0.0)
     assert b == c > 0
@@ -69,8 +69,8 @@ def test_lists_that_were_read_before_are_read_as_they_are_now() -> None:
     names = {"a": ["t/x/0", "t/x/1"], "b": ["t/y/0"]}
 
     def seen(averages: BundleAverages) -> tuple[list[float], list[int], list[int]]:
-        quick = averages.quick_of_all(names)
-        last = averages.last_of_all({"b": names["b"]})
+        quick = averages.traffic("quick", names)
+        last = averages.traffic("last", {"b": names["b"]})
         counts = [*quick.counts.tolist(), *last.counts.tolist()]
         return quick.bytes_s.tolist(), quick.cost_classes.tolist(), counts
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import EVERY_BUNDLE
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS
@@ -91,7 +92,7 @@ def _below_usual(snapshot: ClusterSnapshot) -> Iterator[str]:
         parts = [
             (stats.throughput, before)
             for bundle, stats in reports[name].last_stats.items()
-            if (before := _usual_of(snapshot, bundle)) > 0
+            if (before := _usual_of(snapshot.data_of(bundle))) > 0
         ]
         if _most_lost(parts, USUAL_PART * of_all):
             yield name
@@ -103,18 +104,14 @@ def _most_lost(bundles: Sequence[tuple[float, float]], part: float) -> bool:
     return lost >= max(LOST_LEAST, MOST * len(bundles))
 
 
-def _usual_of(snapshot: ClusterSnapshot, bundle: str) -> float:
+def _usual_of(data: BundleData) -> float:
     """Bytes/s, without those of a burst; see `BundleAverages.usual_of_all`."""
-    usual = snapshot.averages.usual_of(bundle)
-    if usual is None:
-        data = snapshot.data_of(bundle)
-        usual = min(data.short_term_data.throughput, data.long_term_data.throughput)
-    return usual
+    return min(data.short_term_data.throughput, data.long_term_data.throughput)
 
 
 def traffic_before(snapshot: ClusterSnapshot, bundle: str) -> float:
     """Bytes/s of a bundle that is to move, without those of a burst."""
-    return min(snapshot.averages.quick_of(bundle), _usual_of(snapshot, bundle))
+    return min(snapshot.averages.quick_of(bundle), _usual_of(snapshot.data_of(bundle)))
 
 
 def _below_before(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> Iterator[str]:

@@ -53,7 +53,7 @@ class _BundleWork:
 
     def __init__(self, snapshot: ClusterSnapshot, model: UsageModel) -> None:
         bundles = {name: snapshot.reports[name].bundles for name in snapshot.columns.names}
-        self.traffic = snapshot.averages.quick_of_all(bundles)
+        self.traffic = snapshot.averages.traffic("quick", bundles)
         self.of_cpu = self.traffic.bytes_s * model.costs.of(self.traffic)
         """What the CPU counts of it."""
         self._ends = [0, *np.cumsum(self.traffic.counts).tolist()]
