@@ -108,6 +108,8 @@ class _Places:
     where: Rows
     counts: Rows
     cost_classes: Rows
+    span: slice | Rows
+    """The same places as `where`, as a slice if they lie one after the other."""
 
     def are_of(self, bundles: list[Sequence[str]], at: tuple[int, int]) -> bool:
         """Whether they are those of these very lists: to put them together takes longer."""
@@ -353,9 +355,8 @@ class BundleAverages(Mapping[str, BundleData]):
         """
         column = LAST if of == "last" else QUICK
         places = self._places_of(column, bundles)
-        return Traffic(
-            self._table[column, places.where], places.cost_classes, places.counts, places.where
-        )
+        bytes_s = self._table[column, places.span].copy()
+        return Traffic(bytes_s, places.cost_classes, places.counts, places.where)
 
     def usual_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Array:
         """The usual bytes/s of each broker's bundles together, brokers in the order given: those of
@@ -364,7 +365,7 @@ class BundleAverages(Mapping[str, BundleData]):
         places = self._places_of(QUICK, bundles)
         sums = []
         for start in (SHORT, LONG):
-            amounts = self._table[start + 2, places.where] + self._table[start + 3, places.where]
+            amounts = self._table[start + 2, places.span] + self._table[start + 3, places.span]
             sums.append(Traffic(amounts, places.cost_classes, places.counts).totals(amounts))
         return np.minimum(*sums)
 
@@ -377,7 +378,7 @@ class BundleAverages(Mapping[str, BundleData]):
             where = np.concatenate(rows) if rows else np.zeros(0, np.int64)
             classes = self._table[COST_CLASS, where].astype(np.int64)
             counts = np.fromiter(map(len, rows), np.int64, len(rows))
-            places = _Places(lists, at, where, counts, classes)
+            places = _Places(lists, at, where, counts, classes, _span(where))
         self._places[column] = places
         return places
 
@@ -399,11 +400,19 @@ class BundleAverages(Mapping[str, BundleData]):
         bytes_s, messages_s = of_bundle[0] + of_bundle[1], of_bundle[2] + of_bundle[3]
         return BundleRows(self._row_of, bytes_s, messages_s)
 
-    def quick_of(self, bundle: str) -> float:
-        """A bundle's quick average in bytes/s; 0 for one without averages."""
+    def quick_of(self, bundle: str, *, lasting: bool = False) -> float:
+        """A bundle's quick average in bytes/s; 0 for one without averages. `lasting`: without what
+        is a burst by its short-term or long-term average.
+        """
         self._flush()
         row = self._row_of.get(bundle)
-        return 0.0 if row is None else float(self._table[QUICK, row])
+        if row is None:
+            return 0.0
+        table = self._table
+        quick = float(table[QUICK, row])
+        if not lasting:
+            return quick
+        return min(quick, *(float(table[it + 2, row] + table[it + 3, row]) for it in (SHORT, LONG)))
 
     def sums(self, broker_id: str, bundles: Collection[str]) -> TimeAverageBrokerData:
         """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`), as
@@ -510,6 +519,8 @@ def _samples(reports: Sequence[Mapping[str, NamespaceBundleStats]], count: int) 
 
 def _span(rows: Rows) -> slice | Rows:
     """Rows as a slice if each is the one after the last."""
+    if not len(rows):
+        return rows
     first, last = int(rows[0]), int(rows[-1])
     if last - first == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
         return slice(first, last + 1)

@@ -123,7 +123,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     unloads, best = _moves(snapshot, cluster, MoveSearch(snapshot, settings, cluster))
     given = {cluster.names[row]: usage for row, usage in by_sensors.given.items()}
     orders = [(each.bundle, each.source, each.destination or "") for each in unloads]
-    came = [(bundle, to, lost_traffic.traffic_before(snapshot, bundle)) for bundle, _, to in orders]
+    averages = snapshot.averages
+    came = [(bundle, to, averages.quick_of(bundle, lasting=True)) for bundle, _, to in orders]
     skipped = doubts if unloads else [_why_not(cluster, best), *doubts]
     return Shed(
         tuple(unloads),

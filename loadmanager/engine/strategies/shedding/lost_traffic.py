@@ -109,11 +109,6 @@ def _usual_of(data: BundleData) -> float:
     return min(data.short_term_data.throughput, data.long_term_data.throughput)
 
 
-def traffic_before(snapshot: ClusterSnapshot, bundle: str) -> float:
-    """Bytes/s of a bundle that is to move, without those of a burst."""
-    return min(snapshot.averages.quick_of(bundle), _usual_of(snapshot.data_of(bundle)))
-
-
 def _below_before(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> Iterator[str]:
     """Those where what came has far less than before, while what went elsewhere has not."""
     parts = dict[str, list[tuple[float, float]]]()
