@@ -19,7 +19,14 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.downtimes import gone_at, lapses_at, say_down, silent_at
+from loadmanager.cli.admin.downtimes import (
+    STORE,
+    gone_at,
+    lapses_at,
+    outage_now,
+    say_down,
+    silent_at,
+)
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.past_owners import bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
@@ -37,8 +44,6 @@ NO_LEADER = (502, 503, 504)
 """The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
 NOBODY = 404
 """The answer of a broker that knows of no leader to who asks for its name."""
-STORE = "metadata store"
-"""What a broker names that cannot lead, or knows no leader, for want of it."""
 UNTIL_THEN = (
     "another broker leads once its session is over; until then nobody decides what moves or splits"
 )
@@ -209,7 +214,7 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
     if at is not None:
         led, text, events, lost = leader_then(admin, at)
         led = None if lost else led
-        lines = [text, *lapses_at(admin, at)]
+        lines = [text, *lapses_at(admin, at), *outage_now(admin, at)]
         data = {} if led is None else {"brokerId": led.of, "term": led.epoch, "since": led.ts}
         return Output(data, lines, status=int(led is None), missing=events.missing)
     try:

@@ -15,14 +15,18 @@ from loadmanager.cli.admin.archives import (
     LoadsOfAll,
     ended_before,
     events_of,
+    now_ms,
     parts_of,
 )
+from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
 
+STORE = "metadata store"
+"""What a broker names that cannot lead, or knows no leader, for want of it."""
 NAMED_MAX = 3
 LAPSES_MAX = 5
 DOWN_MS = 15_000
@@ -271,11 +275,25 @@ def lapses_at(admin: AdminClient, at_ms: int) -> list[str]:
     return [it.then for it in lapses if it.since <= at_ms <= it.end]
 
 
+def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
+    """That the metadata store does not answer now, which may concern a moment of the last hour: an
+    outage is recorded when it ends.
+    """
+    if at_ms < now_ms() - LAPSE_MS_MAX:
+        return []
+    try:
+        admin.text(f"{OWN}/cluster?limit=1")
+    except LoadManagerError as error:
+        if STORE in str(error):
+            return [f"{error}: this is recorded when it ends, and may concern this moment"]
+    return []
+
+
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     """Have the loads of a moment say which brokers could not prove their sessions then, and that
     the whole cluster was down, if it was.
     """
-    past.outages = lapses_at(admin, at_ms)
+    past.outages = [*lapses_at(admin, at_ms), *outage_now(admin, at_ms)]
     if past.silent:
         past.outages[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
     past.notes[:0] = past.outages

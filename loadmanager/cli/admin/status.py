@@ -34,12 +34,13 @@ from loadmanager.cli.admin.asking import (
     query,
     traffic_text,
 )
-from loadmanager.cli.admin.brokers import NO_LEADER, STORE, UNTIL_THEN, health_of
+from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import (
+    STORE,
     Downtime,
     Lapse,
     downtimes,
