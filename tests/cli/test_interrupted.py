@@ -72,10 +72,11 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert told[0]["waitedMs"] >= 30_000
         _, out, _ = await shell.run("interrupted")
         assert "3 interruptions of clients from " in out
-        assert "that are back were attached again after 12 s at most; 1 is not seen to be " in out
+        assert "that are back were attached again after 12 s to 18 s at most; 1 is not seen" in out
         assert "waited: until it was attached again, not until its first receipt" in out
         assert "NOT BACK" in out
-        assert "may have waited up to 6.0 s more, before it was lost" in out
+        assert "a wait from … to …: since the session of a lost broker was over, or since" in out
+        assert " to 36 s, NOT BACK" in out.replace("37 s", "36 s")
         assert f"{two} recorded 3 steps of clients by their number only" in out
         (moved,) = await shell.json("interrupted", "1-m1")
         assert (moved["waitedMs"], moved["because"]) == (400, f"moved to {two}")

@@ -17,9 +17,18 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse, lapse_of
 from loadmanager.cli.admin.held_clients import holders_of
 from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
+from loadmanager.cli.admin.interruptions import longest_of
 from loadmanager.cli.admin.moves import owner_of
 from loadmanager.cli.admin.sentences import clients
-from loadmanager.cli.admin.times import at_option, clock, since_option, span, until_of, until_option
+from loadmanager.cli.admin.times import (
+    at_option,
+    clock,
+    since_option,
+    span,
+    span_between,
+    until_of,
+    until_option,
+)
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.clients import CLOSED_HERE, REFUSED, ClientStep
 from loadmanager.engine.history.records import Decision, decided_ms, recorded_move
@@ -37,6 +46,9 @@ OWNERS_MAX = 20
 MEANT = (
     "waited: until it was attached again, not until its first receipt or delivery; a limit that "
     "holds its connection may delay both"
+)
+UNHEARD = (
+    "a wait from … to …: since the session of a lost broker was over, or since its last sign before"
 )
 MOVE = re.compile(r"\d{1,12}-m?\d{1,12}")
 
@@ -100,10 +112,7 @@ def interrupted(
     if len(waits) > limit:
         parts.append(f"and {len(waits) - limit} more: --limit shows them")
     if any(it.unheard_ms for it in waits):
-        most = max(it.unheard_ms for it in waits)
-        parts.append(
-            f"those of a lost broker may have waited up to {span(most)} more, before it was lost"
-        )
+        parts.append(UNHEARD)
     return Output(data, (*parts, *incomplete(by_name.notes)), missing=by_name.missing)
 
 
@@ -207,7 +216,7 @@ def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms:
     missing = len(waits) - len(back)
     text = f"{count_of(len(waits), 'interruption')} of clients {when}"
     if back:
-        longest = span(max(it.waited_ms(as_of_ms) for it in back))
+        longest = longest_of(back)
         text += f": those that are back were attached again after {longest} at most"
     if missing:
         text += f"; {missing} {'is' if missing == 1 else 'are'} not seen to be attached again"
@@ -217,7 +226,8 @@ def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms:
 def _row(it: Interrupted, causes: _Causes) -> tuple[Cell, ...]:
     step = it.client
     within = f" of {step.subscription}" if step.subscription else ""
-    waited = span(it.waited_ms(causes.as_of_ms))
+    waited_ms = it.waited_ms(causes.as_of_ms)
+    waited = span_between(waited_ms, waited_ms + it.unheard_ms)
     return (
         waited if it.back_at is not None else f"{waited}, NOT BACK",
         step.client,

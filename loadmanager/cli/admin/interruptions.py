@@ -12,9 +12,10 @@ from loadmanager.cli.admin.archives import events_of
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import Waits, interrupted_between, standstills_of
-from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
+from loadmanager.engine.history.waits import Interrupted
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
@@ -48,6 +49,8 @@ class Interruptions:
     """Moves that failed."""
     unheard_ms: int = field(default=0, init=False)
     """For so much longer the clients of a lost broker may have waited, before it was found lost."""
+    longest: str = field(default="", init=False)
+    """`longest_ms` by the records of clients: from … to … for those of a lost broker."""
     by_leaders: bool = field(default=False, init=False)
     """Whether the clients are those that leaders counted."""
 
@@ -98,7 +101,7 @@ class Interruptions:
         took_ms = [it.waited_ms(0) for it in waits if it.back_at is not None]
         self.clients, self.back = len(waits), len(took_ms)
         self.longest_ms, self.sum_ms = max(took_ms, default=0), sum(took_ms)
-        self.unheard_ms = max((it.unheard_ms for it in waits), default=0)
+        self.longest, self.unheard_ms = longest_of(waits), 0
 
     def _waited(self, clients: int, came: Decision | MemberChange | AbsentBroker) -> None:
         self.clients += clients
@@ -121,12 +124,24 @@ class Interruptions:
         parts.append(f"{count_of(self.clients, 'interruption')} of clients{by}")
         if self.sum_ms:
             until = "" if self.by_leaders else " until attached again"
-            parts += [f"longest {span(self.longest_ms)}{until}", f"in all {span(self.sum_ms)}"]
+            longest = self.longest or span(self.longest_ms)
+            parts += [f"longest {longest}{until}", f"in all {span(self.sum_ms)}"]
         if self.unheard_ms:
             parts.append(f"up to {span(self.unheard_ms)} more before a broker counted as lost")
         if missing := self.clients - self.back:
             parts.append(f"{missing} of them not seen to be back")
         return f"today since {time_of_day(self.since)}: {', '.join(parts)}"
+
+
+def longest_of(waits: Iterable[Interrupted]) -> str:
+    """How long the longest wait of those that are back was, or from … to … of a lost broker's
+    client; empty if none is.
+    """
+    took = [(it.waited_ms(0), it.unheard_ms) for it in waits if it.back_at is not None]
+    if not took:
+        return ""
+    least, most = max(ms for ms, _ in took), max(ms + unheard for ms, unheard in took)
+    return span_between(least, most)
 
 
 def interruptions(since_ms: int, events: Iterable[ArchivedEvent]) -> Interruptions:
