@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from loadmanager.cli.admin.absences import (
-    awaits_clients,
     by_records,
     loss_text,
+    misses_clients,
     news,
     recorded_losses,
     since_down,
@@ -93,10 +93,10 @@ def test_clients_that_are_back_by_their_own_records_are_not_missing() -> None:
     (counted,) = by_records([it], waits)
     assert (counted.clients, counted.clients_back) == (3, 2)
     assert (counted.clients_waited_ms, counted.clients_waited_mean_ms) == (4_000.0, 3_000.0)
-    assert awaits_clients(it, NOW)
+    assert misses_clients(it)
     it.clients_back = 3
     assert [*by_records([it], waits)] == [it]
-    assert not awaits_clients(it, NOW)
+    assert not misses_clients(it)
 
 
 def test_brokers_of_one_partition_are_one_line() -> None:

@@ -137,8 +137,8 @@ async def test_the_day_has_those_that_interrupted_names(
             line for line in (await shell.run("status"))[1].splitlines() if "today since" in line
         )
         assert (
-            "1 broker lost, 3 interruptions of clients, longest 0.0 s to 6.0 s until attached again, "
-            "in all 6 ms, 1 of them not seen to be back" in line
+            "1 broker lost, 3 interruptions of clients, longest 0.0 s to 6.0 s until attached "
+            "again, in all 6 ms, 1 of them not seen to be back" in line
         )
         command = line.rpartition("`loadmanager admin ")[2].partition("`")[0]
         assert len(await shell.json(*command.split())) == 3

@@ -221,7 +221,7 @@ def test_a_move_off_a_broker_that_does_not_answer() -> None:
     (line,) = slow_moves([SILENT, replace(SILENT, started_at=40_000)], 41_000)
     assert line == (
         "b is under way from b1:8080 to b2:8080 since 1970-01-01 00:00:01Z (40 s): b1:8080 has not "
-        "answered; 4 clients of it may wait"
+        "answered, which waits in turn until b2:8080 has it; 4 clients of it may wait"
     )
     outcome = Outcome("b1:8080 did not finish within 30 s", unanswered_since=1_000)
     for state, until in (

@@ -277,10 +277,9 @@ def by_records(
         )
 
 
-def awaits_clients(absence: AbsentBroker, now_ms: int) -> bool:
-    """Whether clients of a lost broker are not counted as back, and may be."""
-    missing = absence.clients_back < (absence.clients or 0)
-    return absence.how == "lost" and missing and not _is_over(absence, now_ms)
+def misses_clients(absence: AbsentBroker) -> bool:
+    """Whether clients of a lost broker are not counted as back."""
+    return absence.how == "lost" and absence.clients_back < (absence.clients or 0)
 
 
 class News(NamedTuple):

@@ -24,6 +24,7 @@ from loadmanager.cli.admin.times import (
     at_option,
     clock,
     since_option,
+    time_of_day,
     until_of,
     until_option,
 )
@@ -109,8 +110,9 @@ def moves_list(
         return Output(past.data, (shown, *notes), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     present_ms = now_ms()
-    rows = [_row(move, present_ms) for move in answer.moves]
-    parts: list[Any] = [table(headers, rows) if rows else NO_MOVE, *_meant(answer.moves)]
+    rows = [_with_time(move, _row(move, present_ms)) for move in answer.moves]
+    shown = table((*headers[:-1], "when", headers[-1]), rows) if rows else NO_MOVE
+    parts: list[Any] = [shown, *_meant(answer.moves)]
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin, now_ms())
@@ -212,6 +214,15 @@ def _row(move: Move, present_ms: int) -> tuple[Cell, ...]:
         outcome.pause_ms,
         f"{outcome.text}{clients_text}",
     )
+
+
+def _with_time(move: Move, row: tuple[Cell, ...]) -> tuple[Cell, ...]:
+    """A line with when it ended, or since when it is under way or waits, before the outcome."""
+    if move.ended_at is not None:
+        when = time_of_day(move.ended_at)
+    else:
+        when = f"since {time_of_day(move.started_at or move.created_at)}"
+    return (*row[:-1], when, row[-1])
 
 
 def _by(move: Move) -> str:

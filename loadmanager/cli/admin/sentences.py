@@ -278,9 +278,12 @@ def under_way_text(move: Move, now_ms: int) -> str:
     """A move that is under way: since when, and who waits."""
     began = move.started_at or move.created_at
     clients = "" if move.clients is None else f"; {count_of(move.clients, 'client')} of it may wait"
+    waits = f"{move.source} has not answered"
+    if move.destination is not None:
+        waits += f", which waits in turn until {move.destination} has it"
     return (
         f"{move.bundle} is under way from {move.source} to {move.destination or 'another broker'} "
-        f"since {clock(began)} ({span(now_ms - began)}): {move.source} has not answered{clients}"
+        f"since {clock(began)} ({span(now_ms - began)}): {waits}{clients}"
     )
 
 

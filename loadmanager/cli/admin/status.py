@@ -16,9 +16,9 @@ import click
 from loadmanager.cli.admin.absences import (
     ONE_LOSS_MS,
     News,
-    awaits_clients,
     by_records,
     loss_text,
+    misses_clients,
     missing_text,
     news,
     recorded_losses,
@@ -141,7 +141,7 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     throttled = _answer(admin, "throttled", ThrottledShown)
     lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
     downs = downtimes(admin, cluster.at - DAY_MS)
-    absent = [*since_down(_with_records(admin, cluster), downs)]
+    absent = [*since_down(_with_records(admin, cluster.absent, cluster.at), downs)]
     absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
@@ -180,17 +180,19 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     return Output({"leader": None, "brokers": health}, lines, status=1)
 
 
-def _with_records(admin: AdminClient, cluster: ClusterShown) -> list[AbsentBroker]:
+def _with_records(
+    admin: AdminClient, absent: Sequence[AbsentBroker], now_ms: int
+) -> list[AbsentBroker]:
     """Who left, with the clients that are back by their own records, where some seem to be missing;
-    as the leader counts without archives.
+    as leaders counted without archives.
     """
-    awaiting = [it for it in cluster.absent if awaits_clients(it, cluster.at)]
-    if awaiting:
-        begin_ms = min(it.left_at for it in awaiting) - ONE_LOSS_MS
+    missing = [it for it in absent if misses_clients(it)]
+    if missing:
+        begin_ms = min(it.left_at for it in missing) - ONE_LOSS_MS
         with contextlib.suppress(LoadManagerError):
-            waits = interrupted_between(admin, begin_ms, cluster.at).waits
-            return [*by_records(cluster.absent, waits)]
-    return cluster.absent
+            waits = interrupted_between(admin, begin_ms, now_ms).waits
+            return [*by_records(absent, waits)]
+    return [*absent]
 
 
 def late_after_ms(admin: AdminClient) -> float:
@@ -296,11 +298,14 @@ def _earlier_losses(
     recent = [it for it in cluster.absent if it.gone or cluster.at - it.left_at <= LATELY_MS]
     changes = [event.record_as(MemberChange) for event in reversed(events)]
     lapses = lapses_of(unproven_of(changes))
-    for loss in recorded_losses(sorted(changes, key=lambda it: it.ts)):
-        last = (it for it in recent if it.broker == loss.broker)
-        if all(loss.left_at < it.left_at for it in last):  # what it tells is recorded later
-            for it in since_down([loss], downs):
-                yield loss_text(it, cluster.at, lapses)
+    losses = [
+        loss
+        for loss in recorded_losses(sorted(changes, key=lambda it: it.ts))
+        # what the leader tells is recorded later
+        if all(loss.left_at < it.left_at for it in recent if it.broker == loss.broker)
+    ]
+    for it in since_down(_with_records(admin, losses, cluster.at), downs):
+        yield loss_text(it, cluster.at, lapses)
 
 
 def _store(cluster: ClusterShown) -> list[str]:

@@ -8,7 +8,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
-from typing import Any
+from statistics import fmean
 
 import click
 
@@ -514,6 +514,20 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
 }
 
 
+def _rates(part: ArchivedSeries) -> dict[int, float]:
+    """Minute → messages/s in and out, of the records of one broker: their mean, if they are of
+    shorter times.
+    """
+    columns = (
+        [part.columns.index(it) for it in ("msg_rate_in", "msg_rate_out")] if part.points else []
+    )
+    of_minutes = dict[int, list[float]]()
+    for point in part.points:
+        rate = sum(point.figures[column] for column in columns)
+        of_minutes.setdefault(point.ts // 60_000, []).append(rate)
+    return {minute: fmean(rates) for minute, rates in of_minutes.items()}
+
+
 def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -> str:
     """What it carried, in a line; empty if that is not recorded."""
     if "_0x" in name:
@@ -530,10 +544,8 @@ def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -
         return ""
     rates: dict[int, float] = {}
     for part in answer.parts.values():
-        columns: dict[str, Any] = {column: index for index, column in enumerate(part.columns)}
-        for point in part.points:
-            figures = [point.figures[columns[it]] for it in ("msg_rate_in", "msg_rate_out")]
-            rates[point.ts // 60_000] = rates.get(point.ts // 60_000, 0.0) + sum(figures)
+        for minute, rate in _rates(part).items():
+            rates[minute] = rates.get(minute, 0.0) + rate
     if not rates:
         return ""
     peak = max(rates, key=lambda minute: (rates[minute], -minute))
