@@ -28,6 +28,12 @@ from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.wishes import OperatorWishes
 
 log = get_logger("limits")
+NAMES = {
+    "publishMaxMessageRate": "publishRate",
+    "topicDispatchRate": "dispatchRate",
+    "clusterSubscribeRate": "subscribeRate",
+}
+"""Field of a namespace's policies → the name of the limit; others are named as their field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +69,7 @@ class TermLimitEnds:
             if lifted:
                 limit = "/".join(end.path)
                 self.own_changes.made(
-                    f"ends {limit} of {_whose(end.of)}, which was set for a time",
+                    f"ends {_named(end.path)} of {_whose(end.of)}, which was set for a time",
                     end.of,
                     before={limit: end.after},
                     after={limit: end.before},
@@ -89,6 +95,11 @@ class TermLimitEnds:
             return []
         value = write_object(with_field(document, end.path, end.before))
         return [Put(end.of, value, node.version)]
+
+
+def _named(path: Sequence[str]) -> str:
+    """The limit at a place of a stored document, as `limits set` names it."""
+    return NAMES.get(path[0], path[0])
 
 
 def _whose(path: str) -> str:

@@ -229,7 +229,8 @@ class _Planning:
             return LIMITS
         if isinstance(self._goal, Emptied):
             left = len(self._owners.bundles[self._cluster.row(self._goal.broker)])
-            return Reason("NothingHelps", f"{left} bundles may not leave, or no other has room")
+            some = "1 bundle" if left == 1 else f"{left} bundles"
+            return Reason("NothingHelps", f"{some} may not leave, or no other has room")
         bundles = [each for its in self._owners.bundles for each in its]
         if staying := sum(stays(self._stay, each) for each in bundles):
             text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"

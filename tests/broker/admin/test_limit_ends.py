@@ -113,7 +113,7 @@ async def test_the_end_of_a_limit_is_recorded(
         async def said() -> str:
             return (await shell.run("history", "acme/orders"))[1]
 
-        ends = "ends publishMaxMessageRate/standalone of acme/orders, which was set for a time"
+        ends = "ends publishRate of acme/orders, which was set for a time"
         text = f"{served.broker_id(0)} by itself {ends}"
         await eventually(said, lambda out: text in out, 30)
         assert ends in (await shell.run("audit"))[1]
