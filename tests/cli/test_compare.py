@@ -329,6 +329,14 @@ def test_the_last_of_several_causes_counts() -> None:
     assert changed.cause == "the balancer moved them"
 
 
+def test_a_cause_before_the_broker_had_it_again_does_not_count() -> None:
+    """A plan took it from a, which got it back, and then was lost."""
+    by_plan = [step(1, 5, "Free", "planned"), move(2, 6, "b", "a", "plan")]
+    back = [*by_plan, step(3, 7, "Owned"), member(4, 8, "left", how="lost")]
+    (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], back)
+    assert changed.cause == "their broker was lost"
+
+
 def test_a_time_without_an_owner_that_is_known_to_within_a_session() -> None:
     """Least and most have one unit, and the longest says how much earlier it may have begun."""
     gaps = [Gap(0, 20_000, 30_000), Gap(3_600_000, 3_649_000, 33_000)]

@@ -211,6 +211,8 @@ class _Causes:
             self.ended[step.bundle, step.broker] = step.cause or ""
         elif step.after == BundleState.OWNED.value:
             self.owners.setdefault(step.bundle, []).append(step.broker)
+            for earlier in (self.ended, self.moved):  # it is back since
+                earlier.pop((step.bundle, step.broker), None)
 
     def member(self, change: MemberChange) -> None:
         if change.event == "left":
