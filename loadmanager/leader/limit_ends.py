@@ -9,12 +9,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loadmanager.engine.load.wishes import LimitEnd
+from loadmanager.engine.load.wishes import LIMIT_NAMES, LimitEnd
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import CorruptDataError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import field_of, read_object, with_field, write_object
+from loadmanager.kit.metadata.documents import (
+    Document,
+    field_of,
+    read_object,
+    with_field,
+    write_object,
+)
 from loadmanager.kit.metadata.store import (
     Change,
     ChangeKind,
@@ -28,12 +34,16 @@ from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.wishes import OperatorWishes
 
 log = get_logger("limits")
-NAMES = {
-    "publishMaxMessageRate": "publishRate",
-    "topicDispatchRate": "dispatchRate",
-    "clusterSubscribeRate": "subscribeRate",
-}
-"""Field of a namespace's policies → the name of the limit; others are named as their field."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifted:
+    """What lifts a limit."""
+
+    write: Operation
+    before: Document
+    after: Document
+    """The field of the document that holds it, before and after; without it: it is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +70,18 @@ class TermLimitEnds:
             end = msgspec.json.decode(node.value, type=LimitEnd)
             if end.until_ms > self.clock.now_ms():
                 return
-            operations: list[Operation] = [Delete(path, node.version)]
             lifted = await self._lifted(end)
+            writes = [] if lifted is None else [lifted.write]
             try:
-                await store.commit([*self.checks, *lifted, *operations])
+                await store.commit([*self.checks, *writes, Delete(path, node.version)])
             except VersionConflictError:
                 return  # the next step looks again
-            if lifted:
-                limit = "/".join(end.path)
+            if lifted is not None:
                 self.own_changes.made(
                     f"ends {_named(end.path)} of {_whose(end.of)}, which was set for a time",
                     end.of,
-                    before={limit: end.after},
-                    after={limit: end.before},
+                    before=lifted.before,
+                    after=lifted.after,
                 )
             log.info(
                 "a limit ended" if lifted else "a limit was changed before it ended",
@@ -82,24 +91,30 @@ class TermLimitEnds:
             )
         await self.wishes.on_change(Change(ChangeKind.CHANGED, path))
 
-    async def _lifted(self, end: LimitEnd) -> list[Operation]:
-        """The operation that puts the limit back; none if it is another one by now."""
+    async def _lifted(self, end: LimitEnd) -> _Lifted | None:
+        """What puts the limit back; None if it is another one by now."""
         node = await self.wishes.store.get(end.of)
         if node is None:
-            return []
+            return None
         try:
             document = read_object(node.value, end.of)
         except CorruptDataError:  # others log it; what is in it is nobody's limit
-            return []
+            return None
         if field_of(document, end.path) != end.after:
-            return []
-        value = write_object(with_field(document, end.path, end.before))
-        return [Put(end.of, value, node.version)]
+            return None
+        changed = with_field(document, end.path, end.before)
+        before, after = (_only(end.path[0], of) for of in (document, changed))
+        return _Lifted(Put(end.of, write_object(changed), node.version), before, after)
+
+
+def _only(name: str, document: Document) -> Document:
+    """A document without all but one field, as a record of a change has it."""
+    return {name: document[name]} if name in document else {}
 
 
 def _named(path: Sequence[str]) -> str:
     """The limit at a place of a stored document, as `limits set` names it."""
-    return NAMES.get(path[0], path[0])
+    return LIMIT_NAMES.get(path[0], path[0])
 
 
 def _whose(path: str) -> str:

@@ -259,6 +259,8 @@ class TermMembers:
             clients=sum(clients[name] for name in names if name in clients) if clients else None,
             restarts=0 if earlier is None else earlier.absence.restarts,
         )
+        if how == "lost" and earlier is not None:
+            absence.lost_before = earlier.absence.losses_until(absence.left_at)
         if clients and report is not None and report.last_stats:
             absence.clients_at = int(report.last_update) or None
         elif clients and published is not None:
@@ -441,7 +443,14 @@ class TermMembers:
     def lost(self) -> list[LostBroker]:
         """Who was lost and is not back."""
         return [
-            LostBroker(it.broker, it.left_at, it.sign, it.bundles, it.bundles - it.placed)
+            LostBroker(
+                it.broker,
+                it.left_at,
+                it.sign,
+                it.bundles,
+                it.bundles - it.placed,
+                it.lost_before,
+            )
             for it in (entry.absence for entry in self._book.values())
             if it.gone and it.how == "lost"
         ]

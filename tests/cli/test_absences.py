@@ -274,6 +274,6 @@ def test_each_loss_that_is_recorded_is_told() -> None:
         "back after 8.0 s, the same process"
     )
     assert loss_text(second, NOW + HOUR) == (
-        f"b1 lost 59 min ago ({clock(NOW + 60_000)}), its session ended without a word; it owned "
-        "1 bundle"
+        f"b1 lost 59 min ago ({clock(NOW + 60_000)}), 2 times since {clock(NOW)}, "
+        "its session ended without a word; it owned 1 bundle"
     )

@@ -10,6 +10,7 @@ from broker.admin.test_archive import archive_of, in_folder, written
 from cli.test_admin_command import Shell
 from cli.test_past_findings import iso
 from cli.test_past_wishes import now_of
+from msgspec import structs
 
 from loadmanager.cli.admin.bundle_show import NO_VERDICT, why_it_stays
 from loadmanager.engine.history.records import Decision
@@ -111,4 +112,9 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert f"{FIRST} was served by {owner} at " in out
         assert "leaves it: NotWorthIt: too dear" in out
         assert "pinned" not in out
+        dip = structs.replace(skip, what="cluster", code="TrafficDip", reason="TrafficDip: half")
+        later = SystemClock().now_ms()
+        await written(served, 0, structs.replace(dip, ts=later))
+        _, out, _ = await shell.run("bundles", "show", FIRST, "--at", iso(later + 1_000))
+        assert "moves nothing: TrafficDip: half" in out
         assert (await shell.run("bundles", "show", "acme/orders/0x00000000_0x00000001"))[0] == 1

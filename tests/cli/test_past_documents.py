@@ -96,7 +96,8 @@ async def test_documents_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixtu
                 [] if rate is None else [rate]
             )
             limits = (await then(at, "limits", "show", "acme/orders"))[1]
-            assert limits.keys() == ({"publishMaxMessageRate"} if rate else set())
+            assert limits.get("publishRate", {}).get("publishThrottlingRateInMsg") == rate
+            assert limits.keys() == ({"publishRate"} if rate else set())
         of_topic = ("limits", "show", "acme/orders/parted")
         assert (await then(between, *of_topic))[1]["publishRate"]["publishThrottlingRateInMsg"] == 4
         assert (await then(before, *of_topic))[0] == 1

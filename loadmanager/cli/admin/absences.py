@@ -71,6 +71,9 @@ def _left_text(
     text = f"{HOW.get(absence.how, absence.how)} {ago} ago ({clock(absence.left_at)})"
     if absence.how != "lost":
         return text
+    if absence.lost_before and not several:
+        often = 1 + len(absence.lost_before)
+        text += f", {often} times since {clock(absence.lost_before[0])}"
     if lapse is not None:
         text += f": {lapse.of(absence.broker, several=several)}"
     else:
@@ -182,6 +185,7 @@ def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:
     `changes`: the oldest first.
     """
     losses, latest = list[AbsentBroker](), dict[str, AbsentBroker]()
+    before = dict[str, AbsentBroker]()
     for change in changes:
         if change.event == "left":
             latest.pop(change.of, None)
@@ -193,8 +197,10 @@ def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:
                 bundles=change.bundles,
                 unheard_ms=unheard_of(change),
             )
+            if (earlier := before.get(change.of)) is not None:
+                loss.lost_before = earlier.losses_until(loss.left_at)
             losses.append(loss)
-            latest[change.of] = loss
+            latest[change.of] = before[change.of] = loss
         elif (of := latest.get(change.of)) is not None:
             _came(of, change)
     return losses

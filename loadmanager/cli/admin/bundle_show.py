@@ -25,9 +25,11 @@ from loadmanager.cli.admin.sentences import (
     so_far_text,
     unload_text,
 )
+from loadmanager.cli.admin.settings import switched_off_at
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.topics import is_missing
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.decisions import BundleStory, DecisionShown
@@ -178,17 +180,20 @@ def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
     owner = then.owner
     pins = pins_at(admin, at_ms)
     pin = pins.of(bundle)
-    names = [bundle, *([owner] if owner else []), CLUSTER]
+    names = [bundle, *([owner] if owner else [])]
     answers = [
         events_of(admin, CYCLE_KINDS, each, until_ms=at_ms, limit=RECORDS_MAX) for each in names
     ]
+    answers.append(
+        events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=RECORDS_MAX, wanted=_of_the_cluster)
+    )
     # One record may answer for several names; of one moment, that of the bundle comes first.
     history = [
         decision for answer in answers for decision in decisions_of(as_of(answer.events, at_ms))
     ]
     history.sort(key=lambda decision: -decision.ts)
-    paused = pause_then(admin, at_ms)
-    lines = [_head_then(then, at_ms), *paused, *why_it_stays(bundle, owner, pin, history)]
+    held_back = [*switched_off_at(admin, at_ms), *pause_then(admin, at_ms)]
+    lines = [_head_then(then, at_ms), *held_back, *why_it_stays(bundle, owner, pin, history)]
     notes = dict.fromkeys((*pins.notes, *(note for answer in answers for note in answer.notes)))
     missing = past.missing | pins.missing
     for answer in answers:
@@ -202,6 +207,10 @@ def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
     }
     status = 1 if owner is None and pin is None and not history else 0
     return Output(data, (lines, past.notes, *incomplete([*notes])), status=status, missing=missing)
+
+
+def _of_the_cluster(event: ArchivedEvent) -> bool:
+    return event.record.get("what") == CLUSTER
 
 
 def _head_then(then: PastBundle, at_ms: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -33,6 +35,7 @@ from loadmanager.cli.admin.times import Duration, at_option, clock
 from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_text
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
+from loadmanager.engine.load.wishes import LIMIT_NAMES
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
@@ -53,13 +56,6 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
-OF_NAMESPACES = (
-    "publishMaxMessageRate",
-    "topicDispatchRate",
-    "subscriptionDispatchRate",
-    "clusterSubscribeRate",
-)
-"""The fields of a namespace's policies that are limits, for each cluster."""
 NOT_IN_USE = (
     "no limits are in use: no topic is open that has one; `limits show TENANT/NAMESPACE` has what "
     "is set"
@@ -153,14 +149,29 @@ def _end_text(end: LimitEndShown) -> str:
 
 
 def _limits_then(admin: AdminClient, target: str, at_ms: int) -> Output:
+    present: Document | None
     if "://" in target or target.count("/") == 2:
         path = paths.topic_policies(TopicName.parse(target))
         rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
         present = {name: rate for name, rate in rates.items() if rate}
-        return document_then(admin, path, present or None, at_ms, FIELDS)
-    path = paths.policies(NamespaceName.parse(target))
-    policies = admin.get_any(namespace_path(target), Document)
-    return document_then(admin, path, policies, at_ms, OF_NAMESPACES)
+    else:
+        path = paths.policies(NamespaceName.parse(target))
+        present = admin.get_any(namespace_path(target), Document)
+    return document_then(admin, path, present or None, at_ms, partial(_limits_of_document, target))
+
+
+def _limits_of_document(
+    target: str, fields: Mapping[str, Any]
+) -> tuple[dict[str, Document], list[str]]:
+    """The limits in stored policies, as they are named; those of a namespace are by cluster."""
+    rates = dict[str, Document]()
+    for field, value in fields.items():
+        name = LIMIT_NAMES.get(field, field)
+        if name in FIELDS and isinstance(value, dict):
+            by_cluster = [it for it in value.values() if isinstance(it, dict)]
+            rates[name] = by_cluster[0] if by_cluster else value
+    lines = [f"{name}  {rate_text(rate)}" for name, rate in sorted(rates.items())]
+    return rates, lines or [f"{target} had no limits of its own"]
 
 
 @limits.command("show")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,15 +43,21 @@ def listed_then(
     return Output(data, (shown, *incomplete(then.notes)), missing=then.missing)
 
 
+def as_json(fields: Mapping[str, Any]) -> tuple[Any, Sequence[str]]:
+    """A document as data, and in lines."""
+    lines = json.dumps(fields, indent=2, sort_keys=True).splitlines()
+    return fields, lines if fields else ["nothing was set"]
+
+
 def document_then(
     admin: AdminClient,
     path: str,
     present: Mapping[str, Any] | None,
     at_ms: int,
-    only: Collection[str] | None = None,
+    shown: Callable[[Mapping[str, Any]], tuple[Any, Sequence[str]]] = as_json,
 ) -> Output:
-    """One document as it was; `present`: as it is now, None if it is not there. `only`: these
-    fields of it.
+    """One document as it was; `present`: as it is now, None if it is not there. `shown`: how its
+    fields are told, as data and in lines.
     """
     name = paths.decode(paths.last(path))
     now = {} if present is None else {name: present}
@@ -59,13 +65,10 @@ def document_then(
     if (document := then.documents.get(name)) is None:
         text = "it was not there, as far as it is recorded"
         return Output(None, (text, *incomplete(then.notes)), status=1, missing=then.missing)
-    fields = {
-        name: value for name, value in document.fields.items() if only is None or name in only
-    }
-    lines = json.dumps(fields, indent=2, sort_keys=True).splitlines()
+    data, lines = shown(document.fields)
     changed = [f"changed last before: {document.changed}"] if document.changed else []
-    parts = (lines, *changed, *incomplete(then.notes))
-    return Output(fields, parts, missing=then.missing)
+    parts = ([*lines], *changed, *incomplete(then.notes))
+    return Output(data, parts, missing=then.missing)
 
 
 def namespaces_then(admin: AdminClient, tenant: str, at_ms: int) -> set[str]:

@@ -26,6 +26,7 @@ from loadmanager.cli.admin.past_limits import fresh
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.settings import switched_off_at
 from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.archived import limit_words
@@ -62,6 +63,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         *past.outages,
         *_brokers(brokers),
         leader.text,
+        *switched_off_at(admin, at_ms),
         *pause_then(admin, at_ms),
         *_limits(limits, gone, at_ms),
     ]
@@ -173,11 +175,8 @@ def _again(events: Sequence[ArchivedEvent], gone: Set[str]) -> Iterator[str]:
         f"{code} ({', '.join(what[:NAMED_MAX])}{', …' if len(what) > NAMED_MAX else ''})"
         for code, what in list(by_code.items())[:NAMED_MAX]
     ]
-    begin, end = min(it.ts for it in there), max(it.last for it in there)
-    yield (
-        f"what cycles found again and again, the first from {clock(begin)} and the last until "
-        f"{clock(end)}: {'; '.join(texts)}"
-    )
+    begin = min(it.ts for it in there)
+    yield f"what cycles found again and again, the first since {clock(begin)}: {'; '.join(texts)}"
 
 
 def _limits(past: LoadsOfAll, gone: Set[str], at_ms: int) -> Iterator[str]:

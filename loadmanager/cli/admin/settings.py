@@ -35,6 +35,8 @@ LINE_MAX = 500
 VALUES_MAX = 3
 """Values of one key that are shown; of more, their number."""
 UNSET_MAX = 5
+SWITCHES = ("loadBalancerEnabled", "loadBalancerSheddingEnabled")
+"""Keys that switch balancing."""
 OWN_ORIGINS = ("broker.conf", "--set")
 UNREAD = 503
 SET = "settings set"
@@ -137,6 +139,26 @@ def last_switch(admin: AdminClient, keys: Collection[str]) -> tuple[str, LastCha
         if key in keys and was != then:
             return key, change
     return None
+
+
+def switched_off_at(admin: AdminClient, at_ms: int) -> list[str]:
+    """That balancing was switched off at a moment, since when and by whom; empty if it was not, as
+    far as that is recorded: what a broker.conf says is not.
+    """
+    changes, off = [*_recorded_changes(admin)], list[str]()
+    for key in SWITCHES:
+        of_key = [(change, after) for name, change, after in changes if name == key]
+        earlier = [it for it in of_key if it[0].ts <= at_ms]
+        if earlier:
+            change, value = earlier[0]
+            since = f" since {clock(change.ts)} by {change.who}"
+        elif of_key:
+            value, since = of_key[-1][0].before, ""
+        else:
+            continue
+        if (value or "").lower() == "false":
+            off.append(f"BALANCING WAS OFF{since} ({key})")
+    return off
 
 
 def _recorded_changes(admin: AdminClient) -> Iterator[tuple[str, LastChange, str | None]]:

@@ -63,7 +63,7 @@ from loadmanager.cli.admin.past_status import (
     top_at,
 )
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
-from loadmanager.cli.admin.settings import last_switch
+from loadmanager.cli.admin.settings import SWITCHES, last_switch
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
@@ -107,8 +107,6 @@ GOES_ON = (
     "answers, nothing is opened, placed, moved, split or set"
 )
 MANY_TIMES = 100
-SWITCHES = ("loadBalancerEnabled", "loadBalancerSheddingEnabled")
-"""The keys that switch balancing off."""
 CLEAR = "\x1b[H\x1b[2J"
 
 

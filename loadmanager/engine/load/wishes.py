@@ -68,6 +68,12 @@ class LimitEnd(msgspec.Struct, frozen=True, rename="camel"):
     """What was set: if it is something else by then, it stays."""
 
 
+LIMIT_NAMES = {
+    "publishMaxMessageRate": "publishRate",
+    "topicDispatchRate": "dispatchRate",
+    "clusterSubscribeRate": "subscribeRate",
+}
+"""Field of a namespace's policies → the name of the limit; others are named as their field."""
 EVERY_BUNDLE = "*"
 """A broker that refuses this refuses all."""
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from loadmanager.kit.model import Shape
+from loadmanager.kit.units import HOUR_MS
 
 HowLeft = Literal["stopped", "drained", "lost"]
 """`stopped`: in order. `drained`: the same, and all its bundles had been moved away before. `lost`:
@@ -16,6 +17,8 @@ ANSWERS = "answers, without a session"
 """The sign of a broker that only lost its session, or whose successor answers."""
 RETURN_MS_MAX = 600_000
 """Clients of a bundle that come later than this after it was served again are new ones."""
+LOSSES_MAX = 20
+"""Earlier losses of a broker that are told with the last one."""
 NO_ANSWER, LATER = "did not answer", "; later it "
 """How the sign of a broker begins that may be frozen, and what stands before what it did later."""
 
@@ -65,11 +68,21 @@ class AbsentBroker(Shape):
     """Whether it was the same process that came back."""
     restarts: int = 0
     """How often another process came back, as long as it is remembered."""
+    lost_before: list[int] = msgspec.field(default_factory=list)
+    """When it was lost before, the oldest first: each an hour before the next one at most."""
 
     @property
     def gone(self) -> bool:
         """Whether it is not back."""
         return self.back_at is None
+
+    def losses_until(self, at_ms: int) -> list[int]:
+        """Those that one of then follows within an hour: a process that ends again and again, say;
+        the last ones.
+        """
+        if self.how != "lost" or at_ms - self.left_at > HOUR_MS:
+            return []
+        return [*self.lost_before, self.left_at][-LOSSES_MAX:]
 
 
 class MembersShown(Shape):

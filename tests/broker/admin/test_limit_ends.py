@@ -15,10 +15,12 @@ from clusters.running import eventually
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.load.wishes import LimitEnd
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Change, ChangeKind
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.wishes import OperatorWishes
 
 ENDS = "/loadmanager/v1/limit-ends"
@@ -117,6 +119,9 @@ async def test_the_end_of_a_limit_is_recorded(
         text = f"{served.broker_id(0)} by itself {ends}"
         await eventually(said, lambda out: text in out, 30)
         assert ends in (await shell.run("audit"))[1]
+        at = clock(SystemClock().now_ms() + 1_000).replace(" ", "T")
+        status, out, _ = await shell.run("limits", "show", "acme/orders", "--at", at)
+        assert (status, out.splitlines()[0]) == (0, "acme/orders had no limits of its own")
         assert ends not in (await shell.run("undo", "--since", "1h"))[1]
 
 

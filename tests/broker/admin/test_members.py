@@ -305,6 +305,7 @@ async def test_clients_of_a_broker_that_is_lost_again_meanwhile() -> None:
         (told,) = [it for it in changes if it.event == "clients"]
         assert (told.how, told.clients, told.clients_back) == ("so far", 1, 0)
         assert first["leftAt"] < told.ts < second["leftAt"]
+        assert (first["lostBefore"], second["lostBefore"]) == ([], [first["leftAt"]])
         assert [it.event for it in changes if it.event in ("left", "clients")] == [
             "left", "clients", "left"
         ]  # fmt: skip

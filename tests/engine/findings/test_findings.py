@@ -375,6 +375,9 @@ def test_brokers_that_are_lost() -> None:
     )
     assert finding.command == "loadmanager admin history b1"
     assert (idle.about, idle.text.endswith("word. It owned no bundle.")) == ("b0", True)
+    again = LostBroker("b0", 70_000, "", 0, 0, lost_before=[1_000, 40_000])
+    (finding,) = day.look(lost=[again])
+    assert finding.text.endswith("bundle. It was lost 3 times within 69 s: its log says why.")
     assert day.look() == []
 
 
