@@ -90,6 +90,10 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert [it["name"] for it in await shell.json("interrupted", two)] == ["sad", "mover"]
         assert [it["name"] for it in await shell.json("interrupted", "SAD")] == ["sad"]
         assert await shell.json("interrupted", "--until", "40s ago", "orders") == [moved]
+        lasted = await shell.json("interrupted", "--since", "25s")
+        assert [it["name"] for it in lasted] == ["sad", "mover"]
+        since = clock(now - 5_000).replace(" ", "T")
+        assert [it["name"] for it in await shell.json("interrupted", "--since", since)] == ["sad"]
         _, out, _ = await shell.run("interrupted", "--limit", "1")
         assert "and 2 more: --limit shows them" in out
         status, out, _ = await shell.run("find", "sad")

@@ -383,6 +383,8 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
             each["topic"] for each in await shell.json("topics", "backlogs", "--least", "10", *at)
         ]
         assert listed == topics[:1]
+        out = (await shell.run("topics", "backlogs", *at))[1]
+        assert "of each topic, the sum of its subscriptions" in out
 
 
 async def test_a_broker_that_was_dead_is_not_counted(

@@ -12,7 +12,6 @@ from loadmanager.cli.admin.archives import events_of, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import (
-    PROVEN_MS,
     Downtime,
     Lapse,
     down_before,
@@ -64,12 +63,19 @@ class Waits:
 
 
 def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits:
-    """The interruptions that began in a time: `interrupted` and the line of the day show these."""
+    """The interruptions of a time, also those that began shortly before and lasted when it began:
+    `interrupted` and the line of the day show these.
+    """
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
-    changes = changes_between(admin, max(0, begin_ms - PROVEN_MS), end_ms + AFTER_MS)
+    changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
     losses = _from_downtimes(losses_of(changes), downtimes(admin, begin_ms))
     waits = interruptions_of(steps, losses, standstills_of(changes))
-    within = [it for it in waits if begin_ms <= it.since <= end_ms]
+    within = [
+        it
+        for it in waits
+        if begin_ms <= it.since <= end_ms
+        or begin_ms - AFTER_MS <= it.since < begin_ms <= (it.back_at or begin_ms)
+    ]
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
 

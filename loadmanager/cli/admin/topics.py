@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -34,6 +35,7 @@ NAMED_MAX = 3
 NOT_FOUND = 404
 NOT_OPEN = "nobody has it open"
 """Of a topic that is non-persistent, and has no record."""
+SUMS = "of each topic, the sum of its subscriptions: which of them has how much is not recorded"
 group = AdminGroup(
     "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs, busiest."
 )
@@ -210,7 +212,8 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) 
     recorded of then, as averages of minutes, and of topics: the sum of their subscriptions.
     """
     if at is not None:
-        return _topics_at(admin, at, limit, lambda topic: _backlog_of(topic, least))
+        then = _topics_at(admin, at, limit, lambda topic: _backlog_of(topic, least))
+        return replace(then, shown=(*then.shown, SUMS))
     answer, raw = admin.ask("GET", f"{OWN}/backlogs", None, BacklogsShown)
     greatest = [
         (broker, each)

@@ -158,10 +158,10 @@ def _paused(admin: AdminClient, steps: Sequence[UndoStep]) -> list[Shown]:
 
 
 def _cancelled(cancelled: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The moves that cancel out, by bundle."""
+    """The moves that cancel out, by bundle; where a loss of its broker took it since is no move."""
     for bundle, ids in sorted(cancelled.items()):
         yield f"{' and '.join(ids)}  {count_of(len(ids), 'move')}"
-        yield f"    {bundle} was moved back to where it was: there is nothing to undo"
+        yield f"    {bundle} was moved back to where it was: no move is left to undo"
 
 
 def _moves_since(

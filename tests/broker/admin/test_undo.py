@@ -380,7 +380,7 @@ async def test_moves_that_cancel_out_and_a_pause_are_told(
         lines = text.splitlines()
         at = lines.index("1-m3 and 1-m1  2 moves")
         assert (
-            lines[at + 1] == f"    {FIRST} was moved back to where it was: there is nothing to undo"
+            lines[at + 1] == f"    {FIRST} was moved back to where it was: no move is left to undo"
         )
         assert [line.split()[0] for line in lines if line.endswith("  move")] == ["1-m2"]
         assert "paused" not in text
