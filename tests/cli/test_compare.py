@@ -197,6 +197,17 @@ def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -
     assert not owners_at([], [*before, left], 10_000)
 
 
+def test_a_bundle_that_is_on_its_way_has_no_owner() -> None:
+    """From the fence on, which is recorded once the next broker has it."""
+    served = step(1, 2_000, "Owned")
+    released = step(2, 9_000, "Free", "operator")
+    released.record["pauseMs"] = 5_000.0
+    for at_ms, owner in ((3_999, "b"), (4_000, None), (8_999, None)):
+        assert [it.owner for it in owners_at([], [served, released], at_ms)] == [owner] * bool(
+            owner
+        )
+
+
 def test_what_no_bundle_has_of_a_hash_space() -> None:
     """Before, between and after; of bundles that overlap, as about a split, all are covered."""
     names = [f"t/n/{each}" for each in (LOW, "0x40000000_0x80000000")]

@@ -32,6 +32,8 @@ MEASURED_MS = 20_000
 MOVED_NAMED = 3
 STEPS_MAX = 50
 """The last steps of one bundle, by which its owner is known."""
+PAUSE_MS_MAX = 60_000
+"""A bundle that is on its way is recorded as given up within this time, once it has an owner."""
 NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
 
 
@@ -75,7 +77,7 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
         admin,
         ("ownership", "member"),
         since_ms=since,
-        until_ms=max(until, at_ms),
+        until_ms=max(until, at_ms + PAUSE_MS_MAX),
         limit=EVENTS_MAX,
     )
     if len(events.events) == EVENTS_MAX:
@@ -100,8 +102,10 @@ def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, 
     """One bundle as it was then; also by changes of its owner that were long before."""
     past = loads_at(admin, at_ms, "bundle_load")
     say_down(admin, at_ms, past)
-    steps = events_of(admin, ("ownership",), bundle, until_ms=at_ms, limit=STEPS_MAX)
-    since = min((event.ts for event in steps.events), default=at_ms)
+    steps = events_of(
+        admin, ("ownership",), bundle, until_ms=at_ms + PAUSE_MS_MAX, limit=STEPS_MAX
+    )
+    since = min((at_ms, *(event.ts for event in steps.events)))
     left = events_of(admin, ("member",), since_ms=since, until_ms=at_ms, limit=EVENTS_MAX)
     past.missing |= steps.missing | left.missing
     bundles = owners_at(past.loads, [*steps.events, *left.events], at_ms)
@@ -159,7 +163,7 @@ class _Change:
     ts: int
     broker: str
     owns: bool
-    """Whether the broker owns the bundle from then on; else it no longer does."""
+    """Whether the broker owns the bundle from then on; else it no longer serves it."""
 
 
 @dataclass(slots=True)
@@ -187,7 +191,9 @@ class _Changes:
         owns = step.after == BundleState.OWNED.value
         if owns or (step.after == BundleState.FREE.value and step.before not in NOT_YET_OWNED):
             changes = self.of_bundle.setdefault(step.bundle, [])
-            changes.append(_Change(event.ts, step.broker, owns))
+            fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
+            changes.append(_Change(fenced_ms, step.broker, owns))
+            changes.sort(key=lambda change: change.ts)
 
     def owner(
         self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int
