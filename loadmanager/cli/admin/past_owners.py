@@ -102,9 +102,7 @@ def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, 
     """One bundle as it was then; also by changes of its owner that were long before."""
     past = loads_at(admin, at_ms, "bundle_load")
     say_down(admin, at_ms, past)
-    steps = events_of(
-        admin, ("ownership",), bundle, until_ms=at_ms + PAUSE_MS_MAX, limit=STEPS_MAX
-    )
+    steps = events_of(admin, ("ownership",), bundle, until_ms=at_ms + PAUSE_MS_MAX, limit=STEPS_MAX)
     since = min((at_ms, *(event.ts for event in steps.events)))
     left = events_of(admin, ("member",), since_ms=since, until_ms=at_ms, limit=EVENTS_MAX)
     past.missing |= steps.missing | left.missing
