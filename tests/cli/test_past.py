@@ -638,6 +638,9 @@ async def test_refusals_that_a_lost_broker_took_along(
         assert "frozen:1" not in out
         assert "long:1" not in out
         assert "long:1" in (await shell.run("find", "--refused", "--since", "2h"))[1]
+        at = clock(now - 50 * MINUTE).replace(" ", "T")
+        _, out, _ = await shell.run("find", "--refused", "--since", "2h", "--at", at)
+        assert ("long:1" in out, "killed:1" in out) == (True, False)
 
 
 def topic_of_bundle() -> str:

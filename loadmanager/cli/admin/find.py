@@ -337,13 +337,13 @@ def _refused(
     shown: Shown = table(headers, rows) if rows else nobody
     notes = [f"and {len(refusals) - limit} more"] if len(refusals) > limit else []
     data = [{"ts": event.ts, "record": event.record} for event in events]
-    gaps = [*past.notes, *_unsaved(admin, since)]
+    gaps = [*past.notes, *_unsaved(admin, since, until)]
     return Output(data, (shown, *notes, *incomplete(gaps)), missing=past.missing)
 
 
-def _unsaved(admin: AdminClient, since_ms: int) -> list[str]:
-    """What brokers had not recorded that were lost since then and whose process did not go on: how
-    often refusals came again is in its memory for a while.
+def _unsaved(admin: AdminClient, since_ms: int, until_ms: int | None) -> list[str]:
+    """What brokers had not recorded of that time that were lost in it or shortly after, and whose
+    process did not go on: how often refusals came again is in its memory for a while.
     """
     events = events_of(admin, (MemberChange.kind,), since_ms=since_ms, limit=RECORDS_MAX).events
     changes = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
@@ -352,11 +352,17 @@ def _unsaved(admin: AdminClient, since_ms: int) -> list[str]:
         if change.event == "back" and change.same_process:
             went_on.add(change.of)
         elif change.event == "left":
-            if change.how == "lost" and change.of not in went_on:
+            if change.how == "lost" and change.of not in went_on and _reaches(change, until_ms):
                 notes.append(_lost_at(change))
             went_on.discard(change.of)
     more = [f"{len(notes) - LOSSES_SHOWN} earlier losses of brokers took such records, too"]
     return [*notes[:LOSSES_SHOWN], *(more if len(notes) > LOSSES_SHOWN else ())]
+
+
+def _reaches(change: MemberChange, until_ms: int | None) -> bool:
+    """Whether what a broker had not recorded when it was lost may be of the time until then."""
+    lost_ms = left_at_of(change) - (unheard_of(change) or 0)
+    return until_ms is None or lost_ms - 1_000 * AGAIN_S <= until_ms
 
 
 def _lost_at(change: MemberChange) -> str:
