@@ -595,6 +595,9 @@ async def test_a_lost_leader_is_not_listed_as_one(
             return {row["broker"]: row for row in rows}
 
         assert (await listed(sign - 1_000))[ids[1]]["leader"] is True
+        status, out, _ = await shell.run("brokers", "health", "--json", "--at", clock(sign + 1_000))
+        doubt = "it had led, and was lost about then"
+        assert (status, json.loads(out)) == (1, {ids[0]: "ok", ids[1]: doubt})
         between = await listed(following - 2_000)
         assert [row["leader"] for row in between.values()] == [False, False]
         assert between[ids[1]]["state"].startswith(f"its last sign was at {clock(sign)}")
