@@ -32,6 +32,8 @@ class Rehomed:
     bundles: list[LostBundle] = field(default_factory=list)
     homeless: int = 0
     destinations: dict[str, LossDestination] = field(default_factory=dict)
+    traffic: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    """Destination → its bundles and their bytes/s."""
     remaining: list[RemainingBroker] = field(default_factory=list)
 
     def add(self, bundle: BundleShown, placement: Placement) -> None:
@@ -39,6 +41,8 @@ class Rehomed:
         if placement.broker is None:
             self.homeless += 1
             return
+        of = self.traffic.setdefault(placement.broker, [])
+        of.append((bundle.bundle, bundle.throughput or 0.0))
         nothing = LossDestination(broker=placement.broker, bundles=0, rate=0.0, throughput=0.0)
         there = self.destinations.get(placement.broker, nothing)
         self.destinations[placement.broker] = structs.replace(
@@ -90,8 +94,7 @@ async def rehomed(
                 isolated[namespace] = bool(filters.may_serve(snapshot, namespace)[1])
             total.bundles.append(_lost(bundle, placement, isolated=isolated[namespace]))
         await sleep(0)
-    more = {name: there.throughput for name, there in total.destinations.items()}
-    usages = load_manager.usage.with_more(whole, settings, load_manager.memories, more)
+    usages = load_manager.usage.with_more(whole, settings, load_manager.memories, total.traffic)
     total.remaining = [
         RemainingBroker(broker=name, usage=now, usage_after=then, usage_error=error)
         for name, (now, then, error) in sorted(usages.items())

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -123,19 +123,19 @@ class ModelledUsage:
         snapshot: ClusterSnapshot,
         settings: StrategySettings,
         memories: Memories,
-        more: Mapping[str, float],
+        more: Mapping[str, Sequence[tuple[str, float]]],
     ) -> dict[str, tuple[float, float, float]]:
-        """brokerId → its usage now, that with so many more bytes/s, and the mean error of these;
-        empty: nothing says it, or no cycle has looked yet. Nothing is learned.
+        """brokerId → its usage now, that with these bundles and their bytes/s in addition, and the
+        mean error of these; empty: nothing says it, or no cycle has looked yet. Nothing is learned.
         """
         if not snapshot.reports or not self.usages:
             return {}
         model = self._fitted(snapshot, settings, memories, learning=False)
         if not model.trusted.any():
             return {}
-        names, carried = snapshot.columns.names, snapshot.columns.throughputs
-        added = np.array([more.get(name, 0.0) for name in names])
-        figures = (model.usage(carried), model.usage(carried + added), model.error)
+        names = snapshot.columns.names
+        by_row = {row: more[name] for row, name in enumerate(names) if name in more}
+        figures = (model.usage_with({}), model.usage_with(by_row), model.error)
         columns = (each.tolist() for each in figures)
         return {
             name: (now, then, error) for name, now, then, error in zip(names, *columns, strict=True)

@@ -127,6 +127,28 @@ async def test_what_the_others_would_use_without_a_broker() -> None:
         assert all(it.usage_after == it.usage for it in nothing.remaining)
 
 
+async def test_bundles_cost_elsewhere_what_they_cost_here() -> None:
+    """A byte of three brokers costs eight times as much CPU as one of the fourth: whichever takes
+    what that has uses about as much more as that did, and not eight times as much.
+    """
+    async with led_fleet(4, strategies=StrategySettings(shedder="BalancedShedder")) as led:
+        for cycle in range(4 * CYCLES):
+            for index in range(4):
+                of, dear = ("acme/bulk", 1) if index == 3 else (NS, 8)
+                cpu = (10 + 5 * index if index < 3 else 12.5) * (1 + 0.05 * (cycle % 2))
+                stats = {
+                    f"{of}/0x{index:x}0000000_0x{index + 1:x}0000000": NamespaceBundleStats(
+                        msg_throughput_in=1e7 * cpu / dear, msg_rate_in=100
+                    )
+                }
+                await led.report(index, stats, cpu=cpu, at_ms=1000 + cycle)
+            await led.shed()
+        loss = await led.overview.loss(["b3:8080"], 10)
+        (there,) = loss.destinations
+        (it,) = [it for it in loss.remaining if it.broker == there.broker]
+        assert 0.08 < it.usage_after - it.usage < 0.17
+
+
 async def test_headroom_is_shown() -> None:
     """Four brokers at 30 to 60 % carry 85 / 45 times as much, and three of them 64 / 45 times; as
     a cordoned one takes nothing, so is it with a cordon.

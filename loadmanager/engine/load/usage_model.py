@@ -14,6 +14,7 @@ changes: such a broker, as one without a sensor, uses what its traffic says.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,6 +82,18 @@ class UsageModel:
     def usages(self, carried: Array) -> Array:
         """The usage of each resource with this work: `[resource, broker]`."""
         return self.base + self.per_byte * carried
+
+    def usage_with(self, more: Mapping[int, Iterable[tuple[str, float]]]) -> Array:
+        """The most used resource of each broker, with bundles and their bytes/s in addition, by the
+        row of the broker: what their own traffic costs, which may be unlike what it has.
+        """
+        carried = self.carried.copy()
+        for row, bundles in more.items():
+            for bundle, bytes_s in bundles:
+                carried[:, row] += bytes_s
+                carried[CPU, row] += bytes_s * (self.costs.of_bundle(bundle) - 1)
+        most: Array = self.usages(carried).max(axis=0, initial=0.0)
+        return most
 
     def usage(self, bytes_s: Array) -> Array:
         """The most used resource of each broker with so many bytes/s like those it has."""
