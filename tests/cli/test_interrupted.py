@@ -90,6 +90,10 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert [it["name"] for it in await shell.json("interrupted", two)] == ["sad", "mover"]
         assert [it["name"] for it in await shell.json("interrupted", "SAD")] == ["sad"]
         assert await shell.json("interrupted", "--until", "40s ago", "orders") == [moved]
+        moment = clock(now - 22_000).replace(" ", "T")
+        then = await shell.json("interrupted", "--at", moment)
+        (missing,) = [it for it in then if it["name"] == "mover" and it["backAt"] is None]
+        assert 7_000 <= missing["waitedMs"] <= 8_000
         lasted = await shell.json("interrupted", "--since", "25s")
         assert [it["name"] for it in lasted] == ["sad", "mover"]
         since = clock(now - 5_000).replace(" ", "T")

@@ -879,6 +879,23 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
             assert (status, "the metadata store" in "".join(said)) == (1, True)
 
 
+async def test_status_by_a_broker_that_knows_no_leader(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another one leads, which it was not told: that is asked."""
+    async with serving() as served:
+        first, second = served.brokers
+        first.store.suspend()
+        first.store.expire()
+        await until(lambda: second.use.leading.members is not None, within_s=20)
+        shell = Shell(served, capsys)
+        _, out, _ = await eventually(
+            lambda: shell.run("status"), lambda answer: "leads, term" in answer[1], within_s=20
+        )
+        assert f"{served.broker_id(1)} leads, term 2" in out
+        assert "NO BROKER LEADS" not in out
+
+
 async def test_who_led_last_while_the_store_does_not_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

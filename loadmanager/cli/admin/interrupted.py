@@ -79,10 +79,11 @@ def interrupted(
     came back, if for a second or longer; and of those not back, whether somebody refused them, or
     limits hold a connection from their host.
 
-    Those of the last hour, or since --since; with --at, those of the hour before. MOVE is an id of
-    `moves list`, BROKER one that lost or gave up its clients; another NAME is a part of a topic, a
-    bundle, an address or a client's name. Times are those of the brokers' clocks. The archives
-    answer: also for a broker that is gone, if its files are beside those of another one.
+    Those of the last hour, or since --since; with --at, those of the hour before, as they were
+    then. MOVE is an id of `moves list`, BROKER one that lost or gave up its clients; another NAME
+    is a part of a topic, a bundle, an address or a client's name. Times are those of the brokers'
+    clocks. The archives answer: also for a broker that is gone, if its files are beside those of
+    another one.
     """
     end_ms = now_ms() if (last := until_of(at, until)) is None else last
     begin_ms = end_ms - HOUR_MS if since is None else since
@@ -93,10 +94,14 @@ def interrupted(
     by_name = interrupted_between(admin, begin_ms, end_ms)
     waits = [it for it in by_name.waits if (_is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
+    if at is not None:
+        as_of_ms = at
+        waits = [it.until(at) for it in waits if it.since <= at]
     shown = worst_first(waits, as_of_ms)[:limit]
-    held_at = _held_at(admin, shown) if now_ms() <= end_ms + AFTER_MS else {}
+    lasts = at is None and now_ms() <= end_ms + AFTER_MS
+    held_at = _held_at(admin, shown) if lasts else {}
     holds = held_between(admin, begin_ms, as_of_ms, by_name.losses) if shown else []
-    refusals, failed = _refusals(admin, shown, begin_ms), _failed_moves(admin, shown)
+    refusals, failed = _refusals(admin, shown, begin_ms, as_of_ms), _failed_moves(admin, shown)
     causes = _Causes(by_name.lapses, held_at, holds, refusals, failed, as_of_ms)
     data = [_data(it, causes) for it in shown]
     parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
@@ -127,16 +132,18 @@ def _move(admin: AdminClient, name: str) -> Decision:
     raise OperationalError(f"no move {name} is recorded yet: it is once its clients are counted")
 
 
-def _refusals(admin: AdminClient, waits: Sequence[Interrupted], since_ms: int) -> dict[Key, str]:
+def _refusals(
+    admin: AdminClient, waits: Sequence[Interrupted], since_ms: int, until_ms: int
+) -> dict[Key, str]:
     """For those that are not back and were refused since they were interrupted: how often, and what
     the last answer was.
     """
     missing = {key_of(it.client): it for it in waits if it.back_at is None}
     if not missing:
         return {}
-    events = events_of(admin, (REFUSED,), since_ms=since_ms, limit=REFUSALS_MAX).events
+    answer = events_of(admin, (REFUSED,), since_ms=since_ms, until_ms=until_ms, limit=REFUSALS_MAX)
     steps = dict[Key, list[ClientStep]]()
-    for event in events:
+    for event in answer.events:
         step = event.record_as(ClientStep)
         it = missing.get(key_of(step))
         if it is not None and event.last >= it.since:

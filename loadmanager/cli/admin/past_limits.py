@@ -30,7 +30,7 @@ def limits_at(
         for loads in fresh(past.loads, at_ms)
         if broker in (None, loads.broker)
         for name in sorted(loads.figures)
-        if _in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
+        if in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
     ]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
     names = (
@@ -59,7 +59,7 @@ def fresh(loads: Sequence[ArchivedLoads], at_ms: int) -> list[ArchivedLoads]:
     return [it for it in loads if at_ms - it.ts <= max(it.span_ms, OLD_MS)]
 
 
-def _in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
+def in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
     """False for the limit of a topic whose bundle another broker owned then, or nobody: averages
     have it of all that owned it within their time.
     """

@@ -22,8 +22,8 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
-from loadmanager.cli.admin.past_limits import fresh
-from loadmanager.cli.admin.past_owners import bundles_at
+from loadmanager.cli.admin.past_limits import fresh, in_force
+from loadmanager.cli.admin.past_owners import PastBundle, bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.settings import switched_off_at
@@ -65,7 +65,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         leader.text,
         *switched_off_at(admin, at_ms),
         *pause_then(admin, at_ms),
-        *_limits(limits, gone, at_ms),
+        *_limits(limits, gone, at_ms, bundles_at(admin, at_ms)[0]),
     ]
     decisions = decisions_of(it for it in cycle.events if it.last <= at_ms)
     decided = [each for each in decisions if each.kind == "shed"][:1]
@@ -179,16 +179,18 @@ def _again(events: Sequence[ArchivedEvent], gone: Set[str]) -> Iterator[str]:
     yield f"what cycles found again and again, the first since {clock(begin)}: {'; '.join(texts)}"
 
 
-def _limits(past: LoadsOfAll, gone: Set[str], at_ms: int) -> Iterator[str]:
+def _limits(
+    past: LoadsOfAll, gone: Set[str], at_ms: int, bundles: Sequence[PastBundle]
+) -> Iterator[str]:
     """Those that held somebody, that for which most was waited first; `gone`: brokers that were not
-    there, whose last loads are of before.
+    there, whose last loads are of before; `bundles`: of then, with their owners.
     """
     here = [loads for loads in fresh(past.loads, at_ms) if loads.broker not in gone]
     waits = [
         (of["waited_ms"], name, loads.broker)
         for loads in here
         for name in loads.figures
-        if (of := figures(loads, name))["held"] > 0
+        if (of := figures(loads, name))["held"] > 0 and in_force(name, loads.broker, bundles)
     ]
     if not waits:
         yield "no limit held anybody, as far as it is recorded"

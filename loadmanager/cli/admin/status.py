@@ -99,6 +99,8 @@ REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
 NAMED_MAX = 5
 HEALTH_S = 5.0
+ASKED_MAX = 5
+"""Brokers that are asked who leads, if the one that was named does not know."""
 NOBODY, SILENT = 503, 504
 """Statuses of a broker that knows no leader, and of one whose leader does not answer."""
 HEALTHY = "it is well, and serves the bundles that it owns"
@@ -130,12 +132,32 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     if at is not None:
         return status_at(admin, at)
     try:
-        cluster, raw = _cluster(admin)
-        decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
+        return _present(admin, each=all_over)
     except AnsweredError as error:
         if error.status not in NO_LEADER:
             raise
-        return _without_leader(admin, error)
+        other = _that_knows_the_leader(admin) if error.status == NOBODY else None
+        if other is None:
+            return _without_leader(admin, error)
+    return _present(other, each=all_over)
+
+
+def _that_knows_the_leader(admin: AdminClient) -> AdminClient | None:
+    """Another broker, if it knows one while the broker that is asked does not: that stood still,
+    say, and has lost its session.
+    """
+    for broker in brokers_of(admin)[:ASKED_MAX]:
+        with contextlib.suppress(LoadManagerError):
+            other = admin.at(broker, timeout_s=HEALTH_S)
+            _cluster(other)
+            return other
+    return None
+
+
+def _present(admin: AdminClient, *, each: bool) -> Output:
+    """What the leader says."""
+    cluster, raw = _cluster(admin)
+    decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
     throttled = _answer(admin, "throttled", ThrottledShown)
     lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
     downs = downtimes(admin, cluster.at - DAY_MS)
@@ -146,7 +168,7 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
-    lines += _over(admin, cluster, absences, lapses, downs, each=all_over)
+    lines += _over(admin, cluster, absences, lapses, downs, each=each)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin, cluster.at)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:

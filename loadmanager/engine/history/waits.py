@@ -5,7 +5,7 @@ and of brokers that were lost or stood still.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 
@@ -56,6 +56,12 @@ class Interrupted:
     """Its connection there."""
     stood: bool = False
     """Whether its broker stood still, and served it on afterwards."""
+
+    def until(self, at_ms: int) -> Interrupted:
+        """As it was at a moment: not back yet, if it came later."""
+        if self.back_at is None or self.back_at <= at_ms:
+            return self
+        return replace(self, back_at=None, back="", over="")
 
     def waited_ms(self, now_ms: int) -> int:
         """How long it waited, or waits."""
