@@ -17,6 +17,7 @@ from clusters.running import eventually
 from loadmanager.cli.admin.past_documents import _partitions
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, Throttle, TopicLoad
 from loadmanager.engine.history.waits import Loss, attached_at
 from loadmanager.engine.load.reports import ResourceUsage
@@ -217,6 +218,13 @@ async def test_one_thing_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert (status, line in out) == (0, True), out
         before = ("--at", clock(then - 3 * MINUTE_MS).replace(" ", "T"))
         assert "was held since" not in (await shell.run(*held[:3], *before))[1]
+        killed = "persistent://acme/orders/killed"
+        until = MemberChange(ts=then + 30_000, broker=one, of="b9:1", event="left", how="lost")
+        came = a_step(then - 5 * MINUTE_MS, "b9:1", "attached", "victim", topic=killed)
+        hold["held_ms"] = MINUTE_MS
+        await written(served, 0, came, until, a_step(then - MINUTE_MS, "b9:1", "held", "", **hold))
+        _, out, _ = await shell.run("limits", "why", killed, *at)
+        assert f"connection 10.0.0.1:5 to b9:1 was held since {since}" in out, out
         (load,) = await shell.json("brokers", "report", one, *at)
         assert (load["cpu_usage"], load["bundles"]) == (50.0, 3)
         _, out, _ = await shell.run("brokers", "report", *at)
