@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -241,9 +242,14 @@ def limits_set(
         raise BadInputError("give a rate: --messages N or --bytes N")
     path = f"{limits_path(target)}/{limit}"
     before, ends = admin.get_any(path, Document), _ends(admin)
+    earlier = next((end for end in ends or () if _is_of(end, target) and end.limit == limit), None)
     if for_s is not None:
-        return _set_for(admin, target, limit, body, for_s, can_end=ends is not None)
-    will_end = any(_is_of(end, target) and end.limit == limit for end in ends or ())
+        done_so = _set_for(admin, target, limit, body, for_s, can_end=ends is not None)
+        if earlier is None or before is None:
+            return done_so
+        replaced = f"{rate_text(before)} until {clock(earlier.until)}"
+        return replace(done_so, shown=f"{done_so.shown}; it replaces {replaced}, for good")
+    will_end = earlier is not None
     same = before is not None and all(before.get(name) == value for name, value in body.items())
     if same and not will_end:
         return unchanged(f"{limit} of {target} is so already", of=target)

@@ -173,6 +173,9 @@ async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         assert text.endswith("then: not set\n")
         assert "ends at" in (await say("show", "acme/orders"))[1]
         assert "publishRate of acme/orders ends at" in (await say("list"))[1]
+        _, text = await say(*words[:-1], "7", "--for", "5m")
+        assert ", then: not set; it replaces publishThrottlingRateInMsg=10  " in text
+        assert text.endswith(", for good\n")
         status, text = await say(*words)
         assert (status, text, await ends(served)) == (0, "publishRate of acme/orders set\n", [])
         status, text = await say(*words)
