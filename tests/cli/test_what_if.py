@@ -261,6 +261,29 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         )[0] == 2
 
 
+async def test_who_asks_again_gets_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loads that jump each minute are looked at by the clock, and not by when it was asked."""
+    step = 5 * MINUTE
+    end = (SystemClock().now_ms() - 120 * MINUTE) // step * step
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        for index in range(2):
+            name = served.broker_id(index)
+            loads = [
+                load
+                for minute in range(-60, 6)
+                for load in _loads(name, end + minute * MINUTE, index, 0.2 + minute % 5 / 10)
+            ]
+            await written(served, index, *loads)
+        answers = [
+            await shell.json("what-if", "--add", "1", "--until", clock(end + ms).replace(" ", "T"))
+            for ms in (1_000, 61_000, 130_000)
+        ]
+        assert answers[0]["asItWas"] == answers[1]["asItWas"] == answers[2]["asItWas"]
+
+
 async def test_of_a_young_cluster_after_a_move(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,19 +59,22 @@ class Lately:
 
 
 def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
-    """The loads between two times, and the settings in force. Raises `OperationalError` if nothing
-    was recorded, or too little.
+    """The loads between two times, looked at by the clock, so that who asks again a moment later
+    gets the same; and the settings in force. Raises `OperationalError` if nothing was recorded, or
+    too little.
     """
-    step_ms = max((end_ms - begin_ms) // LOOKS, MINUTE_MS)
-    moments = [*range(end_ms, begin_ms, -step_ms)][:LOOKS]
+    step_ms = -(-(end_ms - begin_ms) // (LOOKS * MINUTE_MS)) * MINUTE_MS
+    moments = [*range(end_ms - end_ms % step_ms, begin_ms, -step_ms)][:LOOKS]
     members = events_of(admin, (MemberChange.kind,), until_ms=end_ms, limit=MEMBERS_MAX)
     changes = [event for event in members.events if event.kind == MemberChange.kind]
     looks = {at: LoadsThen.of(admin, at, changes) for at in moments}
     there = {at: look for at, look in looks.items() if look.brokers.loads}
-    if not there:
+    last = LoadsThen.of(admin, end_ms, changes)
+    if not (there or last.brokers.loads):
         raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
-    first_ms = max(begin_ms, min(there) - step_ms, min(members.begins.values(), default=0))
-    title, recorded = _between(first_ms, end_ms), list[str]()
+    earliest_ms = min(there, default=end_ms) - step_ms
+    first_ms = max(begin_ms, earliest_ms, min(members.begins.values(), default=0))
+    title, recorded = _between(first_ms, max(there, default=end_ms)), list[str]()
     if first_ms > begin_ms:
         recorded.append(
             f"asked for {_between(begin_ms, end_ms)}: what was before {clock(first_ms)} is not "
@@ -79,6 +82,7 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
         )
     present = len(there) * step_ms < MINUTES_MIN * MINUTE_MS
     if present:
+        there |= {end_ms: last} if last.brokers.loads else {}
         latest = max(there)
         there, step_ms = {latest: there[latest]}, PRESENT_MINUTES * MINUTE_MS
         title = f"the load at {clock(latest)}, as if it had lasted an hour"
@@ -97,7 +101,6 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
         recording = record(loads)
     except BadInputError as error:
         raise OperationalError(f"{title}: {error}") from None
-    last = looks[moments[0]]
     return Lately(
         RecordedDay(recording, in_force),
         of_cluster,
