@@ -97,7 +97,7 @@ async def test_a_leader_that_is_lost_leaves_what_it_found(
         assert f"{lost} had found before its term ended" in out
         assert "the leader found nothing wrong" not in out
         assert out.index(f"{lost} was lost, and is not back") < out.index(title)
-        answer = await shell.json("findings", "--at", iso(began + 1), at=1)
+        answer = await shell.json("findings", "--at", iso(began), at=1)
         assert [it["title"] for it in answer["findings"]] == [title]
         assert answer["before"] == []
 

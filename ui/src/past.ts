@@ -820,6 +820,7 @@ function absentAt(members: ArchivedEvent[], there: Set<string>, at: number): Abs
       placed: after ? (record.bundles ?? 0) : 0,
       placedAt: after?.ts ?? null,
       restarts: 0,
+      lostBefore: [],
       sameProcess: (came?.record as Member | undefined)?.sameProcess ?? false,
       sign: "",
       startedAt: null,
