@@ -83,16 +83,21 @@ async def test_the_clusters_of_a_moment(tmp_path: Path) -> None:
     before; of a cluster that it may not read, or does not lead, nothing.
     """
     clock = SystemClock()
-    now = clock.now_ms()
     folder = HistorySettings(directory=str(tmp_path))
     archive = Archive(folder, ARCHIVED, cluster="calm", broker="calm", clock=clock)
     archive.start()
     try:
         unused = {name: ResourceUsage() for name in RESOURCES}
-        for broker, ago_s, usage in (("b1", 60, 0.4), ("b2", 60, 0.7), ("b3", 600, 0.9)):
-            head = {"ts": now - 1_000 * ago_s, "broker": broker, "interval_ms": 60_000}
+
+        async def recorded(at_ms: int, broker: str, usage: float) -> None:
+            head = {"ts": at_ms, "broker": broker, "interval_ms": 60_000}
             archive.append(BrokerLoad(**head, usage=usage, **unused))
-        await archive.settle(20)
+            await archive.settle(20)
+
+        await recorded(clock.now_ms() - 600_000, "b3", 0.9)
+        now = clock.now_ms()  # it records by then, and goes on
+        for broker, usage in (("b1", 0.4), ("b2", 0.7)):
+            await recorded(now - 60_000, broker, usage)
         led, other, secret = standing("calm"), standing("w"), standing("a", allows=False)
         led.archive = archive
         together = FleetClusters([secret, other, led])
