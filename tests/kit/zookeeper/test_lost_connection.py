@@ -213,7 +213,7 @@ async def test_a_store_that_refuses_sessions_is_said_to_answer() -> None:
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        settings = ZooKeeperSettings(url=f"zk:{host}:{port}", operation_timeout_s=2)
+        settings = ZooKeeperSettings(url=f"zk:{host}:{port}", operation_timeout_s=6)
         with pytest.raises(OperationalError, match="answers, but refuses new sessions"):
             async with ZooKeeperStore(settings):
                 pass
