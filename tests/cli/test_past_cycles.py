@@ -5,6 +5,8 @@ then, how well brokers were, and the last events before.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +93,23 @@ async def _recorded(served: Any, at_ms: int) -> None:
             await written(served, index, load, *bundles)
 
 
+@asynccontextmanager
+async def _recorded_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> AsyncIterator[tuple[Shell, int]]:
+    """One with records of ten minutes ago, and the second that it is."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        now = SystemClock().now_ms() // 1000 * 1000
+        await _recorded(served, now - 10 * MINUTE)
+        yield Shell(served, capsys), now
+
+
 async def test_a_dry_run_on_the_loads_of_a_moment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the shedder in force or another one, other settings, and what was cordoned then."""
-    async with serving(values=in_folder(tmp_path)) as served:
-        shell = Shell(served, capsys)
-        now = SystemClock().now_ms() // 1000 * 1000
-        await _recorded(served, now - 10 * MINUTE)
-        at = _at(now - 10 * MINUTE)
+    async with _recorded_cluster(tmp_path, capsys) as (shell, now):
+        served, at = shell.served, _at(now - 10 * MINUTE)
         status, out, err = await shell.run("dry-run", *at, "--strategy", "OverloadShedder")
         assert (status, err) == (0, "")
         head, move, *_ = out.splitlines()
@@ -128,10 +138,7 @@ async def test_a_dry_run_with_other_brokers_is_a_what_if(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the same words; a tenant without a number takes that of --times."""
-    async with serving(values=in_folder(tmp_path)) as served:
-        shell = Shell(served, capsys)
-        now = SystemClock().now_ms() // 1000 * 1000
-        await _recorded(served, now - 10 * MINUTE)
+    async with _recorded_cluster(tmp_path, capsys) as (shell, now):
         at = _at(now - 10 * MINUTE)
         of_hour = await shell.run("what-if", *at, "--tenant", "acme=0.5")
         assert of_hour[0] == 0, of_hour

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import click
@@ -28,7 +28,7 @@ from loadmanager.cli.admin.downtimes import (
     silent_at,
 )
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
-from loadmanager.cli.admin.past_owners import bundles_at, moved_lately
+from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
@@ -120,12 +120,21 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     return Output(data, shown, status=1 if error.status in NO_LEADER else 0)
 
 
-def brokers_then(
-    admin: AdminClient, at_ms: int, leader: LeaderThen
-) -> tuple[list[dict[str, Any]], LoadsOfAll]:
-    """What is recorded of each broker at a moment: its figures, how many bundles it owned, whether
-    it led, how it was `gone`, and its `cordon`; `leader`: who led then.
+class BrokersThen(NamedTuple):
+    """The brokers of a moment."""
+
+    rows: list[dict[str, Any]]
+    """Of each its figures, how many bundles it owned, whether it led, how it was `gone`, and its
+    `cordon`.
     """
+    past: LoadsOfAll
+    """What is missing of this."""
+    bundles: list[PastBundle]
+    """With their owners of then."""
+
+
+def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersThen:
+    """What is recorded of brokers at a moment; `leader`: who led then."""
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
     bundles, of_bundles = bundles_at(admin, at_ms)
@@ -149,12 +158,12 @@ def brokers_then(
         row["cordon"] = cordons.get(row["broker"], "")
         lost = "it had led, and was lost about then" if last and leader.lost else ""
         row["state"] = row["gone"] or lost or row["cordon"]
-    return data, past
+    return BrokersThen(data, past, bundles)
 
 
 def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
     leader = leader_then(admin, at_ms)
-    data, past = brokers_then(admin, at_ms, leader)
+    data, past, _ = brokers_then(admin, at_ms, leader)
     rows = [
         (
             row["broker"],

@@ -25,10 +25,9 @@ def health_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
     nothing is recorded.
     """
     leader = leader_then(admin, at_ms)
-    rows, past = brokers_then(admin, at_ms, leader)
-    gone = {
-        row["broker"]: "" if row["state"] == row["cordon"] else row["state"] for row in rows
-    }  # a cordoned broker may be well
+    rows, past, _ = brokers_then(admin, at_ms, leader)
+    # A cordon is no fault.
+    gone = {row["broker"]: row["state"] if row["state"] != row["cordon"] else "" for row in rows}
     if broker is not None and broker not in gone:
         raise OperationalError(
             f"nothing is recorded of {broker} at {clock(at_ms)}; "

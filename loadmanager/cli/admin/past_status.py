@@ -50,7 +50,7 @@ MEANS_MS = 900_000
 def status_at(admin: AdminClient, at_ms: int) -> Output:
     """Who was missing, load, leader, limits and the last cycle."""
     leader = leader_then(admin, at_ms)
-    brokers, past = brokers_then(admin, at_ms, leader)
+    brokers, past, bundles = brokers_then(admin, at_ms, leader)
     if not brokers:
         return Output(
             [], ("nothing is recorded of then", past.notes), status=1, missing=past.missing
@@ -65,7 +65,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         leader.text,
         *switched_off_at(admin, at_ms),
         *pause_then(admin, at_ms),
-        *_limits(limits, gone, at_ms, bundles_at(admin, at_ms)[0]),
+        *_limits(limits, gone, at_ms, bundles),
     ]
     decisions = decisions_of(it for it in cycle.events if it.last <= at_ms)
     decided = [each for each in decisions if each.kind == "shed"][:1]

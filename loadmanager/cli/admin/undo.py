@@ -158,7 +158,9 @@ def _paused(admin: AdminClient, steps: Sequence[UndoStep]) -> list[Shown]:
 
 
 def _cancelled(cancelled: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The moves that cancel out, by bundle; where a loss of its broker took it since is no move."""
+    """The moves that cancel out, by bundle. The bundle may be elsewhere since its broker was lost:
+    that was no move.
+    """
     for bundle, ids in sorted(cancelled.items()):
         yield f"{' and '.join(ids)}  {count_of(len(ids), 'move')}"
         yield f"    {bundle} was moved back to where it was: no move is left to undo"

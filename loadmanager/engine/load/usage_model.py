@@ -83,6 +83,11 @@ class UsageModel:
         """The usage of each resource with this work: `[resource, broker]`."""
         return self.base + self.per_byte * carried
 
+    def carry(self, carried: Array, row: int, bundle: str, bytes_s: float) -> None:
+        """Add what a bundle's bytes/s are as each resource counts them to what a broker carries."""
+        carried[:, row] += bytes_s
+        carried[CPU, row] += bytes_s * (self.costs.of_bundle(bundle) - 1)
+
     def usage_with(self, more: Mapping[int, Iterable[tuple[str, float]]]) -> Array:
         """The most used resource of each broker, with bundles and their bytes/s in addition, by the
         row of the broker: what their own traffic costs, which may be unlike what it has.
@@ -90,8 +95,7 @@ class UsageModel:
         carried = self.carried.copy()
         for row, bundles in more.items():
             for bundle, bytes_s in bundles:
-                carried[:, row] += bytes_s
-                carried[CPU, row] += bytes_s * (self.costs.of_bundle(bundle) - 1)
+                self.carry(carried, row, bundle, bytes_s)
         most: Array = self.usages(carried).max(axis=0, initial=0.0)
         return most
 

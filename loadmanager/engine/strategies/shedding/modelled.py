@@ -246,8 +246,7 @@ class ModelledBrokers:
     def _carry(self, carried: Array, row: int, bundle: str, times: int) -> None:
         """Add a bundle to what a broker carries."""
         bytes_s = times * self._snapshot.averages.quick_of(bundle)
-        carried[:, row] += bytes_s
-        carried[CPU, row] += bytes_s * (self._model.costs.of_bundle(bundle) - 1)
+        self._model.carry(carried, row, bundle, bytes_s)
 
     def _most(self, usages: Array) -> Array:
         """The most used resource, of `[resource, …]`."""
