@@ -69,6 +69,9 @@ class BestMove(NamedTuple):
     """The bundle's place among the movable ones of the source."""
     gain: float
     price: float
+    gains: Array = np.zeros(0)
+    """What each movable bundle of the source gains there; -inf: it may not go there."""
+    prices: Array = np.zeros(0)
 
     @property
     def net(self) -> float:
@@ -216,15 +219,18 @@ class MoveSearch:
             kinds = np.concatenate([offer.kinds for offer in offers])
             refused |= self._cluster.reach.bars(takers, kinds)
         prices *= self._cluster.cheaper(sources, takers)
-        net, end = np.where(refused, -np.inf, gains - prices), 0
+        gains[refused] = -np.inf
+        net, end = gains - prices, 0
         for (source, taker), count in zip(pairs, counts, strict=True):
             begin, end = end, end + count
             at = begin + int(net[begin:end].argmax()) if count else 0
             if count == 0 or net[at] == -np.inf:
                 self._best[source][taker] = None
             else:
-                gain, price = float(gains[at]), float(prices[at])
-                self._best[source][taker] = BestMove(source, taker, at - begin, gain, price)
+                gain, price, here = float(gains[at]), float(prices[at]), slice(begin, end)
+                self._best[source][taker] = BestMove(
+                    source, taker, at - begin, gain, price, gains[here], prices[here]
+                )
 
     def with_others(self, move: BestMove) -> tuple[Rows, Array, Array]:
         """The bundle of a move, with the next best ones between the two brokers as long as all are
@@ -240,12 +246,8 @@ class MoveSearch:
         brings = cluster.brings(move.destination, offer.work)
         if 2 * brings[move.at] > room:
             return alone
-        pair = [move.source], [move.destination]
-        burden, refused = cluster.burden(*pair, offer.work)
-        refused |= cluster.reach.bars([move.destination], offer.kinds)
-        gains = offer.relief + burden
-        prices = offer.prices * cluster.cheaper(*pair)
-        good = np.flatnonzero((WORTH_OF_SEVERAL * gains > prices) & ~refused)
+        gains, prices = move.gains, move.prices
+        good = np.flatnonzero(WORTH_OF_SEVERAL * gains > prices)
         order = good[np.argsort(prices[good] - gains[good], kind="stable")]
         count = int(np.searchsorted(np.cumsum(brings[order]), room, side="right"))
         return (order[:count], gains[order[:count]], prices[order[:count]]) if count > 1 else alone
