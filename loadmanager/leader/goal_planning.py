@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.plans import planner, published
 from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Progress
 from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.engine.strategies.plan import Unload
-from loadmanager.engine.strategies.shedding import balanced
+from loadmanager.engine.strategies.shedding import balanced, lost_traffic
+from loadmanager.engine.strategies.shedding.balanced import BalancedMemory
+from loadmanager.engine.strategies.shedding.lost_traffic import Came
 from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundError
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
@@ -46,6 +47,10 @@ class GoalPlanning:
     refresh: Callable[[], Awaitable[object]] = nothing_to_read
     """Reads what brokers publish, where it is not fed as it comes."""
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _came: Mapping[str, Came] = field(default_factory=dict)
+    """What moved where lately."""
+    _losing: tuple[str, ...] = ()
+    """Where traffic was lost by the last plan."""
 
     async def plan(
         self,
@@ -68,10 +73,14 @@ class GoalPlanning:
             if snapshot.extensible:
                 owners = self.moves.cluster.view.owners
                 snapshot = await in_pieces(published.as_reported(snapshot, dict(owners)))
-            remembered: Learned = self.load_manager.memories.of(balanced.SHEDDER).model
+            memory: BalancedMemory = self.load_manager.memories.of(balanced.SHEDDER)
+            remembered = memory.model
             usage = self.load_manager.usage
             before = usage.learned
             learned = remembered if remembered.brokers else before
+            came = [*self._came.items(), *memory.came.items()]
+            came.sort(key=lambda item: item[1].at_ms)
+            self._came = lost_traffic.after(dict(came), (), self._losing, snapshot.now_ms)
             pieces = planner.planning(
                 snapshot,
                 settings,
@@ -79,6 +88,7 @@ class GoalPlanning:
                 limits,
                 learned=learned,
                 leaving=leaving,
+                came=self._came,
                 patient=patient,
             )
             try:
@@ -90,7 +100,13 @@ class GoalPlanning:
                 ) from None
             if not remembered.brokers and usage.learned is before:
                 usage.learned = made.learned
+            self._losing = made.losing
             return made
+
+    def ordered(self, moves: Iterable[tuple[str, str, float]]) -> None:
+        """Moves of a plan have begun: bundle, destination, bytes/s."""
+        now_ms = self.moves.term.clock.now_ms()
+        self._came = lost_traffic.after(self._came, moves, self._losing, now_ms)
 
     async def barred(
         self,

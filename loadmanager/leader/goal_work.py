@@ -427,6 +427,7 @@ class GoalWork:
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
         work.batch, work.waiting.arriving = self.planning.moves.decide(moves, author), None
+        self.planning.ordered((it.bundle, it.destination, it.traffic) for it in under_way)
         planned = () if made is None else made.moves[: len(moves)]
         as_planned = [move.bundle for move in moves] == [move.bundle for move in planned]
         work.curve = made.curve if made is not None and as_planned else ()

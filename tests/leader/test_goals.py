@@ -32,6 +32,7 @@ from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.lost_traffic import LOST, LOST_LEAST
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
@@ -71,17 +72,17 @@ class Scene:
         """The bundles of a broker."""
         return [name for name in BUNDLES if self.led.fleet.owners(name) == [f"b{index}:8080"]]
 
-    async def report(self, idle: int | None = None, part: float = 1.0) -> None:
-        """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside; the bundles of
-        an `idle` one have no traffic, and all others this part of their usual traffic.
+    async def report(self, part: float = 1.0, *, of_second: float = 1.0) -> None:
+        """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside; all bundles
+        have this part of their usual traffic, and those of broker 2 that part of it.
         """
         await asyncio.sleep(0.01)
         at_ms = self.led.moves.term.clock.now_ms()
         for index in {0, 1, 2, 3} - self.lost:
-            usual = msgspec.structs.replace(EACH, msg_throughput_in=part * EACH_BYTES)
-            each = NamespaceBundleStats() if index == idle else usual
+            has = part * of_second if index == 2 else part
+            each = msgspec.structs.replace(EACH, msg_throughput_in=has * EACH_BYTES)
             stats = dict.fromkeys(self.owned(index), each)
-            cpu = 2 + 5 * part * len(stats) * (index != idle)
+            cpu = 2 + 5 * has * len(stats)
             started_ms = self.started_ms.get(index, 0)
             await self.led.report(index, stats, cpu=cpu, at_ms=at_ms, started_ms=started_ms)
 
@@ -939,26 +940,44 @@ async def test_a_move_that_a_dead_leader_ordered_may_still_be_made() -> None:
 
 
 @pytest.mark.parametrize("said", [False, True])
-async def test_figures_that_are_never_still_do_not_move_for_ever(*, said: bool) -> None:
-    """Bundles that lose their clients as they arrive: nobody approved more than twice what was
-    promised, unless a limit was said.
+async def test_a_goal_that_stays_as_far_does_not_move_for_ever(*, said: bool) -> None:
+    """Somebody takes back what arrives: nobody approved more than `AT_ONCE` moves, unless a limit
+    was said.
     """
     async with a_scene() as scene:
         limits = PlanLimits(moves=12) if said else PlanLimits()
         order = await scene.goals.propose(Filled("b2:8080", 0.3), limits, approve=True)
-        assert 0 < order.promise.moves < AT_ONCE
+        assert TIMES_PROMISED * order.promise.moves < AT_ONCE
+        for _ in range(14):
+            await scene.goals.step()
+            await scene.led.moves.idle()
+            for name in scene.owned(2):
+                await scene.led.fleet.brokers[2].release(name)
+                await scene.led.fleet.brokers[1].acquire(name)
+            for _ in range(6):
+                await asyncio.sleep(61)
+                await scene.report()
+        ended = scene.goals.goal(order.id).ended
+        assert ended is not None
+        moved = len(scene.led.ended)
+        assert (moved, ended.code) == ((12, "Limits") if said else (AT_ONCE, "BeyondPromise"))
+
+
+async def test_nothing_more_goes_where_bundles_lose_their_traffic() -> None:
+    """Whoever came to a newcomer has no clients there: the goal waits, and says for what."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Filled("b2:8080"), PlanLimits(), approve=True)
+        assert order.promise.moves > LOST_LEAST
         for _ in range(10):
             await scene.goals.step()
             await scene.led.moves.idle()
             for _ in range(6):
                 await asyncio.sleep(61)
-                await scene.report(idle=2)
-        ended = scene.led.wishes.goals[order.id].ended
-        moved = COUNT - len(scene.owned(1))
-        if said:
-            assert moved > AT_ONCE
-        else:
-            assert (moved, ended and ended.code) == (AT_ONCE, "BeyondPromise")
+                await scene.report(of_second=0.0)
+        assert len(scene.owned(2)) == order.promise.moves
+        shown = scene.goals.goal(order.id)
+        assert shown.state == "approved"
+        assert shown.waits == Reason(LOST.code, f"b2:8080: {LOST.text}")
 
 
 async def lose(scene: Scene, index: int) -> list[str]:

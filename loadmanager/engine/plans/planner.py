@@ -41,6 +41,8 @@ from loadmanager.engine.plans.goals import (
 from loadmanager.engine.plans.swaps import best_swap
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding import lost_traffic
+from loadmanager.engine.strategies.shedding.lost_traffic import NOTHING_CAME, Came
 from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
@@ -94,6 +96,8 @@ class GoalPlan:
     """The mean error of the usages of the curve."""
     learned: Learned
     """What the model has learned with this snapshot."""
+    losing: tuple[str, ...]
+    """Brokers where bundles lose their traffic: no move goes there, but in a patient plan."""
 
 
 T = TypeVar("T")
@@ -128,6 +132,7 @@ def planning(
     *,
     learned: Learned | None = None,
     leaving: Mapping[str, str] | None = None,
+    came: Mapping[str, Came] = NOTHING_CAME,
     patient: bool = False,
 ) -> Pieces[GoalPlan]:
     """The moves that the search finds towards a goal, as few as it finds of those that cost clients
@@ -135,11 +140,14 @@ def planning(
     milliseconds of work.
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
-    report may still have it. `patient`: what bars moves for a while only does not count. Raises
-    `KeyError` for a broker that does not report.
+    report may still have it. `came`: what moved lately. `patient`: what bars moves for a while only
+    does not count. Raises `KeyError` for a broker that does not report.
     """
+    losing = lost_traffic.losing_brokers(snapshot, came)
     if patient:
         snapshot = snapshot.having(wishes=replace(snapshot.wishes, refusals={}))
+    else:
+        snapshot = lost_traffic.refusing(snapshot, losing)
     columns, before = snapshot.columns, learned or Learned()
     model = fit(columns, snapshot.averages, settings.weights, before)
     yield
@@ -154,7 +162,7 @@ def planning(
     yield from owners.read()
     if patient:
         snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
-    return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model))
+    return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model, losing))
 
 
 def _away(goal: Goal, model: UsageModel) -> Reason | None:
@@ -200,14 +208,22 @@ class _Planning:
         self._not_spare: int | None = None
         """The broker that could not be lost when that was last asked."""
 
-    def made(self, model: UsageModel) -> Pieces[GoalPlan]:
+    def made(self, model: UsageModel, losing: tuple[str, ...]) -> Pieces[GoalPlan]:
         ends = self._impossible() or _away(self._goal, model)
         if ends is None:
             ends = yield from self._ends()
         reached = ends is REACHED
-        curve = tuple(self._curve)
         error = float(model.error.mean()) if len(model.error) else 0.0
-        return GoalPlan(self._goal, tuple(self._moves), curve, reached, ends, error, model.learned)
+        return GoalPlan(
+            self._goal,
+            tuple(self._moves),
+            tuple(self._curve),
+            reached,
+            ends,
+            error,
+            model.learned,
+            losing,
+        )
 
     def _ends(self) -> Pieces[Reason]:
         """Make the moves; returns why there are no more."""

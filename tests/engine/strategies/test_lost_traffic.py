@@ -10,6 +10,8 @@ from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.plans.goals import Even, Filled
+from loadmanager.engine.plans.planner import GoalPlan, Pieces, planning
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -76,6 +78,16 @@ class Loop:
             cpu = 100 * (0.05 + bytes_s / BYTES_OF_A_BROKER) + self.rng.uniform(-1, 1)
             report = a_report(stats, cpu=cpu, msg_throughput_in=bytes_s, last_update=now_ms)
             self.view.observe(broker, report, now_ms)
+
+
+def finished(pieces: Pieces[GoalPlan]) -> GoalPlan:
+    """The plan that is made in pieces."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as made:
+            plan: GoalPlan = made.value
+            return plan
 
 
 @pytest.mark.parametrize("left", [0.0, 0.03, 0.2])
@@ -171,3 +183,29 @@ def test_what_was_moved_is_remembered_within_bounds() -> None:
     moves = [(f"t/n/{number}", "b1:8080", 1.0) for number in range(1_000)]
     remembered = after({}, moves, [], 0)
     assert list(remembered) == [name for name, *_ in moves[-300:]]
+
+
+def test_no_plan_brings_anything_there() -> None:
+    """A patient one, which is about later, does."""
+    loop = Loop(lambda minute, broker, _: 0.0 if broker == HOLE and minute > 30 else 1.0)
+    loop.minutes(31)
+    snapshot = without_policies(loop.view, SETTINGS, loop.minute * MINUTE_MS)
+    made, patient = (
+        finished(planning(snapshot, SETTINGS, Even(0.1), patient=patient))
+        for patient in (False, True)
+    )
+    assert made.losing == patient.losing == (HOLE,)
+    assert HOLE not in {move.destination for move in made.moves}
+    assert HOLE in {move.destination for move in patient.moves}
+
+
+def test_a_plan_goes_by_what_came_before() -> None:
+    """To a newcomer that never had anything: what plans brought there has no traffic."""
+    loop = Loop(lambda _, broker, __: 0.02 if broker == HOLE else 1.0)
+    bytes_s = dict(loop.bytes_s)
+    loop.minutes(1)
+    snapshot = without_policies(loop.view, SETTINGS, 10 * MINUTE_MS)
+    came = {name: Came(owner, bytes_s[name], 0) for name, owner in loop.owner.items()}
+    made = finished(planning(snapshot, SETTINGS, Filled(HOLE), came=came))
+    assert (made.losing, made.moves) == ((HOLE,), ())
+    assert finished(planning(snapshot, SETTINGS, Filled(HOLE))).moves

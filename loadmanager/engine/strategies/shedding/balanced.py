@@ -28,7 +28,7 @@ from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic, surplus
-from loadmanager.engine.strategies.shedding.lost_traffic import Came
+from loadmanager.engine.strategies.shedding.lost_traffic import LOST, Came
 from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
@@ -42,9 +42,6 @@ AWAY, BACK, BACK_MS = 0.85, 1.1, 10 * MINUTE_MS
 """Below this part of the usual traffic, some of the clients are away; above the other one, so long
 after that at most, they are back, and have yet to become the usual ones.
 """
-TRAFFIC_LOST = (
-    "its bundles have lost their traffic, as if it did not serve their clients: it takes nothing"
-)
 WAITS_MS = 20 * MINUTE_MS
 """Clients that are away again and again for longer than this, never for more than `BACK_MS` as
 usual, come and go by nature: nothing waits for them any more but what `DIP` says.
@@ -92,7 +89,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
     away_ms, away_since_ms = _away(model, memory, snapshot.now_ms)
     losing = lost_traffic.losing_brokers(snapshot, memory.came)
-    doubts += [Skip(broker, "TrafficLost", TRAFFIC_LOST) for broker in losing]
+    doubts += [Skip(broker, LOST.code, LOST.text) for broker in losing]
     if text := _waits(snapshot, model, away_ms, away_since_ms):
         remembered = replace(
             memory,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import EVERY_BUNDLE
+from loadmanager.kit.reason import Reason
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS
 
 USUAL_PART, CAME_PART = 0.5, 0.6
@@ -43,6 +45,13 @@ class Came(NamedTuple):
     bytes_s: float
     """Its traffic before."""
     at_ms: int
+
+
+NOTHING_CAME: Mapping[str, Came] = MappingProxyType({})
+LOST = Reason(
+    "TrafficLost",
+    "its bundles have lost their traffic, as if it did not serve their clients: it takes nothing",
+)
 
 
 def after(
