@@ -25,6 +25,7 @@ from loadmanager.engine.load.learned import (
     DIGITS,
     DOUBT,
     ERROR,
+    ERRORS_BESIDE,
     FELL,
     FIGURES,
     JUMPS,
@@ -69,7 +70,10 @@ costs.
 """
 SURPRISE_MIN, SURPRISES = 0.1, 3.0
 """One report surprises by at most so much, or by so many times the usual error."""
-ERROR_FIRST = 0.04
+ERROR_FIRST, ERROR_OF_MEAN = 0.04, 1.25
+"""Before anything is learned; and the error as a multiple of the mean surprise: a standard
+deviation.
+"""
 SETTLED = 0.15
 """A change of traffic between two reports by this part of it halves what the report teaches."""
 
@@ -236,7 +240,8 @@ class _Fit:
     def _begin(self) -> None:
         """What is assumed of a broker that is not known."""
         unknown = np.array([0.0] * FIGURES)
-        unknown[ERROR] = ERROR_FIRST
+        for error in (ERROR, *range(ERRORS_BESIDE, FIGURES)):
+            unknown[error] = ERROR_FIRST
         self.state = np.where(self.first, unknown[:, None], self.state)
 
     def _settled(self, traffic: Array) -> Array:
@@ -417,7 +422,7 @@ class _Fit:
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
         state[OFFSET] = np.where(believed, offset, state[OFFSET])
-        state[ERROR] += gain * (1.25 * np.minimum(np.abs(surprise), 1.0) - state[ERROR])
+        state[ERROR] += gain * (ERROR_OF_MEAN * np.minimum(np.abs(surprise), 1.0) - state[ERROR])
         state[REPORTS] = np.where(
             believed, np.minimum(state[REPORTS] + 1, REPORTS_MAX), state[REPORTS]
         )
@@ -568,6 +573,8 @@ class _Fit:
         by_traffic[CPU] *= dearness
         carried = np.tile(self.bytes_s, (len(base), 1))
         carried[CPU] *= dearness
+        most = (base + per_byte * carried).argmax(axis=0)
+        errors = np.vstack((error, self.state[ERRORS_BESIDE:]))
         used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
         used = used if len(used) else np.zeros(1, np.int64)
         remembered = Learned(
@@ -587,7 +594,7 @@ class _Fit:
             measured=self.usages.max(axis=0, initial=0.0),
             base=base,
             per_byte=per_byte,
-            error=error,
+            error=errors[most, np.arange(len(most))],
             unproven=np.maximum(usual - offset, 0.0),
             trusted=trusted,
             size=self._sizes(),
@@ -611,11 +618,17 @@ class _Fit:
         per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limits > 0)
         costly = per_byte * self.bytes_s
         weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
-        beside = weight * self.state[BESIDE:] + (1 - weight) * (usages - costly)[1:]
+        beside = weight * self.state[BESIDE:ERRORS_BESIDE] + (1 - weight) * (usages - costly)[1:]
         beside = np.where(limited[1:], np.maximum(beside, -0.05 - 0.25 * costly[1:]), 0.0)
-        self.state[BESIDE:] = beside.round(DIGITS)
+        surprise = np.abs(usages[1:] - costly[1:] - self.state[BESIDE:ERRORS_BESIDE])
+        error = ERROR_OF_MEAN * np.minimum(surprise, 1.0)
+        weight = np.where(self.first, 1.0, weight)
+        error = weight * self.state[ERRORS_BESIDE:] + (1 - weight) * error
+        error = np.where(limited[1:], error, self.state[ERRORS_BESIDE:])
+        self.state[BESIDE:ERRORS_BESIDE] = beside.round(DIGITS)
+        self.state[ERRORS_BESIDE:] = error.round(DIGITS)
         base = np.zeros_like(per_byte)
-        base[1:] = self.state[BESIDE:]
+        base[1:] = self.state[BESIDE:ERRORS_BESIDE]
         return per_byte, base
 
     def _sizes(self) -> Array:

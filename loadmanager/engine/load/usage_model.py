@@ -57,7 +57,7 @@ class UsageModel:
     per_byte: Array
     """The usage that a byte/s of mean cost adds."""
     error: Array
-    """The mean error of the model's usage: `[broker]`."""
+    """The mean error of the model's usage, of the resource that a broker uses most: `[broker]`."""
     unproven: Array
     """What a broker's sensor claims to be less than traffic costs at most others: `[broker]`."""
     trusted: NDArray[np.bool_]

@@ -40,6 +40,8 @@ class Cluster:
         """brokerId → its size, if that is not 1."""
         self.card: dict[str, float] = {}
         """brokerId → what its network card carries, as a multiple of `BYTES_OF_A_BROKER`."""
+        self.noise_of_cards = 0.0
+        """The standard deviation of what network cards show, as a part of what they carry."""
         self.own_namespaces = False
         """Whether no two brokers share one."""
         self.learned = Learned()
@@ -85,7 +87,8 @@ class Cluster:
         card = ResourceUsage()
         if (times := self.card.get(name)) is not None:
             kbit = 8 / 1000 * BYTES_OF_A_BROKER
-            card = ResourceUsage(usage=bytes_s / BYTES_OF_A_BROKER * kbit, limit=times * kbit)
+            carries = bytes_s / BYTES_OF_A_BROKER + self._rng.gauss(0, self.noise_of_cards) * times
+            card = ResourceUsage(usage=carries * kbit, limit=times * kbit)
         more = {"msg_throughput_in": bytes_s, "last_update": self._now_ms, "bandwidth_in": card}
         return a_report(stats, cpu=own, **more)
 
@@ -248,6 +251,18 @@ def test_a_broker_that_says_no_speed_of_its_card_has_one_like_the_others() -> No
     assert of_card == pytest.approx([0.25] * 4, abs=0.02)
     cluster.card["b2:8080"] = cluster.card["b3:8080"] = 1.0
     assert cluster.minutes(30).usages(model.carried)[2][2:] == pytest.approx([0.5] * 2, abs=0.04)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
+def test_the_error_is_that_of_the_resource_that_is_used_most(noise: float) -> None:
+    """What network cards show is no more exact than what CPUs do, and counts where it is more."""
+    cluster = even(10, part=0.3)
+    cluster.card = dict.fromkeys(cluster.part, 0.5)
+    cluster.noise_of_cards = noise
+    errors = [cluster.minute().error.mean() for _ in range(100)]
+    assert sum(errors[40:]) / 60 == pytest.approx(noise, abs=0.01)
+    cluster.card = dict.fromkeys(cluster.part, 2.0)
+    assert cluster.minute().error.max() < 0.01
 
 
 def test_a_broker_that_loses_its_sensor_uses_what_it_used() -> None:
