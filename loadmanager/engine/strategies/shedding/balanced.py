@@ -175,9 +175,9 @@ def _waits(
     if away_ms - away_since_ms > WAITS_MS and snapshot.now_ms - away_ms <= BACK_MS:
         return None
     if model.part_of_usual < AWAY:
-        return f"{sends}: some of them are away, and may come back"
+        return f"{sends}: some of them are away, or held by limits, and may come back"
     if model.part_of_usual > BACK and snapshot.now_ms - away_ms < BACK_MS:
-        return f"{sends}: those that were away have just come back"
+        return f"{sends}: those that were away, or held, have just come back"
     return None
 
 
