@@ -70,6 +70,7 @@ class GoalPlanning:
             settings = self.load_manager.strategies.value
             await self.refresh()
             snapshot = self.snapshot(goal)
+            came = self._came_lately(snapshot)
             if snapshot.extensible:
                 owners = self.moves.cluster.view.owners
                 snapshot = await in_pieces(published.as_reported(snapshot, dict(owners)))
@@ -78,9 +79,6 @@ class GoalPlanning:
             usage = self.load_manager.usage
             before = usage.learned
             learned = remembered if remembered.brokers else before
-            came = [*self._came.items(), *memory.came.items()]
-            came.sort(key=lambda item: item[1].at_ms)
-            self._came = lost_traffic.after(dict(came), (), self._losing, snapshot.now_ms)
             pieces = planner.planning(
                 snapshot,
                 settings,
@@ -88,7 +86,7 @@ class GoalPlanning:
                 limits,
                 learned=learned,
                 leaving=leaving,
-                came=self._came,
+                came=came,
                 patient=patient,
             )
             try:
@@ -102,6 +100,18 @@ class GoalPlanning:
                 usage.learned = made.learned
             self._losing = made.losing
             return made
+
+    def _came_lately(self, snapshot: ClusterSnapshot) -> Mapping[str, Came]:
+        """What moved lately, by cycles and plans. Nothing in the extensible manager: what most
+        bundles carry is estimated there, and the estimate is another one at another broker.
+        """
+        if snapshot.extensible:
+            return {}
+        memory: BalancedMemory = self.load_manager.memories.of(balanced.SHEDDER)
+        came = [*self._came.items(), *memory.came.items()]
+        came.sort(key=lambda item: item[1].at_ms)
+        self._came = lost_traffic.after(dict(came), (), self._losing, snapshot.now_ms)
+        return self._came
 
     def ordered(self, moves: Iterable[tuple[str, str, float]]) -> None:
         """Moves of a plan have begun: bundle, destination, bytes/s."""
