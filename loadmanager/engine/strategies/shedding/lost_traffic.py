@@ -96,12 +96,14 @@ def _below_usual(snapshot: ClusterSnapshot) -> Iterator[str]:
     has = columns.throughputs
     of_all = min(float(has.sum()) / whole, 1.0)
     tells = usual * len(usual) > SHARE_LEAST * whole
+    moved_ms, since_ms = snapshot.recently_unloaded_ms, snapshot.now_ms - BACK_MS
     for row in np.flatnonzero(tells & (has < USUAL_PART * of_all * usual)).tolist():
         name = columns.names[row]
         parts = [
             (stats.throughput, before)
             for bundle, stats in reports[name].last_stats.items()
             if (before := _usual_of(snapshot.data_of(bundle))) > 0
+            and moved_ms.get(bundle, since_ms) <= since_ms
         ]
         if _most_lost(parts, USUAL_PART * of_all):
             yield name
