@@ -155,7 +155,7 @@ def _live(lived: LivedDay) -> Iterator[tuple[dict[str, float], float]]:
         )
         model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, learned)
         learned = model.learned
-        used = model.usage(snapshot.columns.throughputs).tolist()
+        used = model.used.tolist()
         yield dict(zip(snapshot.columns.names, used, strict=True)), learned.idle
 
 

@@ -94,7 +94,7 @@ class ModelledUsage:
             return ()
         by_shedder = self._by_shedder(memories)
         model = self._fitted(snapshot, settings, memories, learning=not by_shedder)
-        carried = model.usage(snapshot.columns.throughputs).tolist()
+        carried = model.used.tolist()
         errors = model.error.tolist()
         names = snapshot.columns.names
         self.usages = {

@@ -569,14 +569,10 @@ class _Fit:
         apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
         error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
         usual = min(float(np.median(offset[trusted])), 0.0) if trusted.any() else 0.0
-        by_traffic = per_byte.copy()
-        by_traffic[CPU] *= dearness
         carried = np.tile(self.bytes_s, (len(base), 1))
         carried[CPU] *= dearness
         most = (base + per_byte * carried).argmax(axis=0)
         errors = np.vstack((error, self.state[ERRORS_BESIDE:]))
-        used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
-        used = used if len(used) else np.zeros(1, np.int64)
         remembered = Learned(
             RememberedBrokers(columns.row_of, state),
             class_costs.told_apart(self.costs.of_classes),
@@ -598,7 +594,6 @@ class _Fit:
             unproven=np.maximum(usual - offset, 0.0),
             trusted=trusted,
             size=self._sizes(),
-            of_bytes=(base[used], by_traffic[used]),
             costs=self.costs,
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),

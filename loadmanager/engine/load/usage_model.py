@@ -64,8 +64,6 @@ class UsageModel:
     """Whether the broker's own sensor counts."""
     size: Array
     """A broker's limit relative to the mean, of the resource that the cluster uses most."""
-    of_bytes: tuple[Array, Array]
-    """`base` and `per_byte` of the resources that are used, for bytes/s as each broker has them."""
     costs: BundleCosts
     """What the CPU of each bundle's traffic costs, relative to the mean."""
     carried: Array
@@ -96,15 +94,17 @@ class UsageModel:
         for row, bundles in more.items():
             for bundle, bytes_s in bundles:
                 self.carry(carried, row, bundle, bytes_s)
+        return self.most(carried)
+
+    def most(self, carried: Array) -> Array:
+        """The most used resource of each broker with this work."""
         most: Array = self.usages(carried).max(axis=0, initial=0.0)
         return most
 
-    def usage(self, bytes_s: Array) -> Array:
-        """The most used resource of each broker with so many bytes/s like those it has."""
-        base, per_byte = self.of_bytes
-        usages = base + per_byte * bytes_s
-        most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
-        return np.maximum(most, 0.0)
+    @property
+    def used(self) -> Array:
+        """The most used resource of each broker now."""
+        return self.most(self.carried)
 
     def headroom(
         self, limit: float, closed: NDArray[np.bool_] | None = None

@@ -9,6 +9,7 @@ import pytest
 from clusters.views import a_report, a_view, without_policies
 
 from loadmanager.engine.history.records import decisions
+from loadmanager.engine.load.bundle_traffic import cost_class_of
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
@@ -20,6 +21,7 @@ from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.plan_document import SkipShown
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
 
 SETTINGS = StrategySettings(shedder="BalancedShedder")
 Bundles = dict[str, tuple[float, int]]
@@ -149,6 +151,26 @@ def test_a_placement_says_what_its_broker_uses() -> None:
     (record,) = decisions(0, "b0:8080", Plan("P", placements=(placed,)), epoch=1, cycle=1)
     assert record.figures == {name: str(value) for name, value in placed.why.items()}
     assert record.why.keys() == {"b0:8080"}
+
+
+def test_a_placement_counts_what_the_traffic_of_the_bundle_costs() -> None:
+    """Not what that of the broker does which takes it."""
+    names = [f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(9)]
+    bundles: Bundles = dict.fromkeys(names, (1e6, 2))
+    snapshot = a_snapshot({"b0:8080": (0.41, bundles), "b1:8080": (0.2, {names[0]: (4e6, 2)})})
+    learned = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, Learned()).learned
+    costs = {cost_class_of("t/n/0x0_0x1"): 2.0, cost_class_of("t/dear/0x0_0x1"): 6.0}
+    memories = Memories().remember(SHEDDER, BalancedMemory(model=replace(learned, costs=costs)))
+    settings = replace(SETTINGS, placement="BalancedPlacement", distribute_evenly=False)
+
+    def adds(namespace: str) -> float:
+        bundle = f"{namespace}/0x0_0x1"
+        (placed,), _ = cycle.place(snapshot, [bundle], settings, memories, random.Random(1))
+        assert placed.broker == "b1:8080"
+        return float(placed.why["usageAfter"]) - float(placed.why["usage"])
+
+    assert adds("t/dear") == pytest.approx(6 * adds("t/usual"), rel=0.02)
+    assert adds("t/n") == pytest.approx(2 * adds("t/usual"), rel=0.02)
 
 
 def test_a_move_costs_the_longer_its_clients_wait() -> None:

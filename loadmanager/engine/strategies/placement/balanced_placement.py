@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_fit import fit
-from loadmanager.engine.load.usage_model import UsageModel
+from loadmanager.engine.load.usage_model import CPU, UsageModel
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
 from loadmanager.engine.strategies.shedding.objective import objective
@@ -40,12 +43,12 @@ def candidates(
         return brokers, memory
     model = _model(snapshot, settings, memory)
     _, _, on_their_way, number = snapshot.under_way.sums(columns)
-    carried, bundles = columns.throughputs + on_their_way, columns.bundles + number
-    least = IDLE_PART * float(carried.sum()) / max(float(bundles.sum()), 1.0)
-    carried = carried + least * bundles
-    bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE + least
-    before, after = objective(model.usage(carried)), objective(model.usage(carried + bundle))
-    added = model.size * (after - before)
+    bytes_s, bundles = columns.throughputs + on_their_way, columns.bundles + number
+    least = IDLE_PART * float(bytes_s.sum()) / max(float(bundles.sum()), 1.0)
+    carried = model.carried + on_their_way + least * bundles
+    before = objective(model.most(carried))
+    carried += _work(snapshot, model, snapshot.placing) + least
+    added = model.size * (objective(model.most(carried)) - before)
     best = int(among.of(added).argmin())
     return among[best : best + 1], memory
 
@@ -58,19 +61,25 @@ def why(
     """
     columns = snapshot.columns
     model, row = _model(snapshot, settings, memory), columns.row_of[broker]
-    coming = columns.throughputs[row] + snapshot.under_way.sums(columns)[2][row]
-    bundle = snapshot.data_of(snapshot.placing or "").short_term_data.throughput * SURGE
-    base, per_byte = (each[:, row] for each in model.of_bytes)
-    before, after = (
-        float((base + per_byte * bytes_s).max(initial=0.0)) for bytes_s in (coming, coming + bundle)
-    )
+    carried = model.carried + snapshot.under_way.sums(columns)[2]
+    before = model.most(carried)
+    after = model.most(carried + _work(snapshot, model, snapshot.placing or ""))
     figures = {
-        "usage": before,
+        "usage": float(before[row]),
         "usageMeasured": float(model.measured[row]),
         "usageError": float(model.error[row]),
-        "usageAfter": after,
+        "usageAfter": float(after[row]),
     }
     return {name: round(figure, 4) for name, figure in figures.items()}
+
+
+def _work(snapshot: ClusterSnapshot, model: UsageModel, bundle: str) -> Array:
+    """What a bundle's traffic is as each resource counts it, while its clients connect:
+    `[resource, 1]`.
+    """
+    work = np.full((len(model.base), 1), snapshot.data_of(bundle).short_term_data.throughput)
+    work[CPU] *= model.costs.of_bundle(bundle)
+    return SURGE * work
 
 
 def _model(

@@ -170,7 +170,7 @@ def _waits(
     sends = f"the clients send {model.part_of_usual:.0%} of their usual traffic"
     if model.dip is not None:
         return f"{sends}: these figures say nothing"
-    if float(model.usage(snapshot.columns.throughputs).max(initial=0.0)) > OVERLOAD:
+    if float(model.used.max(initial=0.0)) > OVERLOAD:
         return None
     if away_ms - away_since_ms > WAITS_MS and snapshot.now_ms - away_ms <= BACK_MS:
         return None
