@@ -200,13 +200,14 @@ def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
         missing |= answer.missing
     data: dict[str, Any] = {
         "bundle": bundle,
-        "owner": owner,
+        **then.owner_fields,
         "at": at_ms,
         "figures": then.figures,
         "lines": lines,
     }
     status = 1 if owner is None and pin is None and not history else 0
-    return Output(data, (lines, past.notes, *incomplete([*notes])), status=status, missing=missing)
+    said = [note for note in past.notes if not then.lost or then.lost not in note]
+    return Output(data, (lines, said, *incomplete([*notes])), status=status, missing=missing)
 
 
 def _of_the_cluster(event: ArchivedEvent) -> bool:
@@ -218,6 +219,11 @@ def _head_then(then: PastBundle, at_ms: int) -> str:
         return f"nobody served {then.bundle} at {clock(at_ms)}, as far as it is recorded"
     rate = sum(then.figures.get(name, 0.0) for name in ("msg_rate_in", "msg_rate_out"))
     traffic = f"; {rate:,.0f} messages/s around then" if then.figures else ""
+    if then.lost:
+        return (
+            f"{then.bundle} was owned at {clock(at_ms)} by {then.owner}, which was lost about "
+            f"then: {then.lost}{traffic}"
+        )
     return f"{then.bundle} was served by {then.owner} at {clock(at_ms)}{traffic}"
 
 

@@ -119,13 +119,17 @@ def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     bundles, past = bundles_at(admin, at_ms)
-    rows = []
+    owners = []
     for name in map(TopicName.parse, topics):
         there = [it for it in bundles if in_bundle(name, it.bundle)]
         if any(it.owner for it in there):  # others were split or merged about then
             there = [it for it in there if it.owner]
-        rows += [(str(name), it.bundle.rpartition("/")[2], it.owner) for it in there]
-    data = [{"topic": of, "bundle": span, "broker": owner} for of, span, owner in rows]
+        owners += [(str(name), it.bundle.rpartition("/")[2], it) for it in there]
+    data = []
+    for of, span, it in owners:
+        fields = it.owner_fields
+        data.append({"topic": of, "bundle": span, "broker": fields.pop("owner"), **fields})
+    rows = [(of, span, it.owner_text) for of, span, it in owners]
     return listed_at(data, ("topic", "bundle", "broker"), rows, past)
 
 
