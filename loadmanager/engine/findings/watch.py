@@ -14,7 +14,7 @@ from loadmanager.engine.findings.flapping import FlappingFindings
 from loadmanager.engine.findings.held_connections import LimitedConnection, held_connections
 from loadmanager.engine.findings.hot_topics import Published, TopicFindings
 from loadmanager.engine.findings.leaders import LeaderChange
-from loadmanager.engine.findings.lost import LostBroker, lost
+from loadmanager.engine.findings.lost import LostBroker, lost, lost_often
 from loadmanager.engine.findings.sensors import Load, SensorFindings
 from loadmanager.engine.findings.throttling import HeldLimit, ThrottlingFindings
 from loadmanager.engine.findings.uneven import Stay, UnevenFindings
@@ -51,6 +51,7 @@ class Look:
     """Broker → what is stored there → how full that disk is."""
     unserved: Sequence[UnservedBundles] = ()
     lost: Sequence[LostBroker] = ()
+    """Also those that are back."""
     usages: Mapping[str, float] = field(default_factory=dict)
     """Broker → what it uses, as a fraction."""
     stays: Sequence[Stay] = ()
@@ -90,6 +91,7 @@ class Watch:
             *self._hot_topics.step(look.loads, look.published, look.splits, now_ms),
             *unserved(look.unserved, now_ms),
             *lost(look.lost),
+            *lost_often(look.lost, now_ms),
             *self._uneven.step(look.usages, look.stays, now_ms),
         ]
         return sorted(findings, key=lambda it: (KINDS.index(it.kind), it.about))
