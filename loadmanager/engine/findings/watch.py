@@ -47,6 +47,8 @@ class Look:
     """Broker → those that its limits hold."""
     backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
     """Broker → its greatest ones."""
+    holders: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    """Topic and subscription → the limits that hold it."""
     disks: Mapping[str, Mapping[str, ResourceUsage]] = field(default_factory=dict)
     """Broker → what is stored there → how full that disk is."""
     unserved: Sequence[UnservedBundles] = ()
@@ -78,7 +80,7 @@ class Watch:
         grace_ms = look.strategies.grace_period_minutes * 60_000
         agree = registry.shedder(look.strategies.shedder).goes_with is not None
         findings = [
-            *self._backlogs.step(look.backlogs, now_ms),
+            *self._backlogs.step(look.backlogs, now_ms, look.holders),
             *self._sensors.step(look.loads, look.doubts, now_ms),
             *self._throttling.step(look.holding, now_ms),
             *held_connections(look.connections, now_ms),

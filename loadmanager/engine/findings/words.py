@@ -61,6 +61,11 @@ CATCH_UP = (
     "subscription that nobody needs."
 )
 
+RAISE_THE_LIMIT = (
+    "Raise that limit, or remove it, if the broker can bear what the consumers would take; until "
+    "then more consumers take no more."
+)
+
 
 def sensor(name: str, broker: str, fault: str) -> str:
     """A title."""

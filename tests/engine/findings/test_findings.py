@@ -583,6 +583,22 @@ def test_a_backlog_that_grows() -> None:
     assert _backlogs(day, [27_000] * 11) == []
 
 
+def test_a_backlog_that_a_limit_makes() -> None:
+    """Named, with the command that tells more of it; not a limit of another subscription."""
+    day, topic = Day(), "persistent://acme/orders/in"
+    holders = {(topic, "audit"): ["other"], (topic, "billing"): [f"{topic} dispatch", "b publish"]}
+    for minute in range(11):
+        look = {"b1": [_backlog(1_000 + 600 * minute)]}
+        findings = day.look(backlogs=look, holders=holders)
+    (finding,) = findings
+    assert finding.text.endswith(f" Its consumers are held by {topic} dispatch and b publish.")
+    assert finding.advice.startswith("Raise that limit")
+    assert finding.command == f"loadmanager admin limits why {topic}"
+    (finding,) = day.look(backlogs={"b1": [_backlog(9_000)]})
+    assert "held by" not in finding.text
+    assert finding.command == f"loadmanager admin topics stats {topic}"
+
+
 def test_backlogs_of_two_subscriptions_of_a_topic() -> None:
     """One finding, of the one that grows most, with its own figures and never their sum; it lasts
     while either grows.
