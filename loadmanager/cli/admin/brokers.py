@@ -28,6 +28,7 @@ from loadmanager.cli.admin.downtimes import (
     say_down,
     silent_at,
 )
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
@@ -347,6 +348,8 @@ def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Ou
             for name in sorted(loads.figures)
             if broker in (None, name)
         ]
+        if broker is not None and not data:
+            past.notes.append(nothing_then(admin, broker, at))
         return listed_at(data, headers, [_loads_row(it) for it in data], past)
     brokers = _named(admin, broker)
     reports, missing = ask_each(admin, brokers, report_of)

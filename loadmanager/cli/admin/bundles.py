@@ -28,6 +28,7 @@ from loadmanager.cli.admin.brokers import report_of
 from loadmanager.cli.admin.bundle_show import bundles_show
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.moves import (
     bundles_merge,
     bundles_move,
@@ -126,6 +127,8 @@ def old_traffic(ages_ms: Mapping[str, int], now_ms: int, late_ms: float) -> list
 def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
     bundles, past = bundles_at(admin, at_ms)
     bundles = [it for it in bundles if not namespaces or _namespace(it.bundle) in namespaces]
+    named = {_namespace(it.bundle) for it in bundles}
+    past.notes += [nothing_then(admin, it, at_ms) for it in namespaces if it not in named]
     data: list[dict[str, Any]] = [
         {"bundle": it.bundle, **it.owner_fields, "at": it.at, **it.figures} for it in bundles
     ]

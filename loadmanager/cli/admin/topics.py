@@ -116,6 +116,7 @@ def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
 
 def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.archives import listed_at  # these take time
+    from loadmanager.cli.admin.known_names import nothing_then, unknown_then
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     bundles, past = bundles_at(admin, at_ms)
@@ -124,6 +125,8 @@ def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
         there = [it for it in bundles if in_bundle(name, it.bundle)]
         if any(it.owner for it in there):  # others were split or merged about then
             there = [it for it in there if it.owner]
+        check = unknown_then if there else nothing_then
+        past.notes += filter(None, [check(admin, str(name), at_ms)])
         owners += [(str(name), it.bundle.rpartition("/")[2], it) for it in there]
     data = []
     for of, span, it in owners:
@@ -307,6 +310,7 @@ def _topics_at(
     """
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
+    from loadmanager.cli.admin.known_names import nothing_then
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
@@ -328,6 +332,8 @@ def _topics_at(
         owners = [it.owner for it in bundles if in_bundle(topic, it.bundle)]
         if owners:
             each["broker"] = next(filter(None, owners), None)
+    if of and not topics:
+        past.notes.append(nothing_then(admin, of, at_ms))
     names = ("msg_rate_in", "msg_rate_out", "backlog_messages", "producers", "consumers")
     rows = [
         (
