@@ -416,6 +416,7 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
             float(consumer.get("msgRateOut", 0)),
             consumer.get("unackedMessages"),
             consumer.get("availablePermits"),
+            consumer.get("role"),
         )
         for name, subscription in stats["subscriptions"].items()
         for consumer in subscription["consumers"]
@@ -426,6 +427,7 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
             producer["address"],
             producer["accessMode"],
             float(producer["msgRateIn"]),
+            producer.get("role"),
         )
         for producer in stats["publishers"]
     ]
@@ -436,8 +438,8 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
         parts.append(table(headers, subscriptions))
     if consumers:
-        headers = ("consumer", "subscription", "address", "msg out/s", "unacked", "permits")
-        parts.append(table(headers, consumers))
+        of = ("consumer", "subscription", "address", "msg out/s", "unacked", "permits", "role")
+        parts.append(table(of, consumers))
     if producers:
-        parts.append(table(("producer", "address", "access", "msg in/s"), producers))
+        parts.append(table(("producer", "address", "access", "msg in/s", "role"), producers))
     return Output(raw, tuple(parts))
