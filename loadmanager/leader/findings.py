@@ -66,6 +66,7 @@ class TermFindings:
             holding=held_limits(holding),
             connections=limited_connections(holding, now_ms),
             backlogs={} if backlogs is None else backlogs.brokers,
+            holders=holders_of_subscriptions(holding),
             disks={name: self.load_manager.cluster.disks(name) for name in self.brokers.registered},
             unserved=self.members.unserved(),
             lost=self.members.lost(),
@@ -156,6 +157,17 @@ def limited_connections(
             for it in each.connections
         ]
         for broker, each in holds.items()
+    }
+
+
+def holders_of_subscriptions(
+    holds: Mapping[str, BrokerHolds],
+) -> dict[tuple[str, str], Sequence[str]]:
+    """Topic and subscription → the limits that hold it."""
+    return {
+        (it.topic, it.subscription): it.limits
+        for _, each in sorted(holds.items())
+        for it in each.subscriptions
     }
 
 

@@ -441,7 +441,7 @@ class TermMembers:
         return left
 
     def lost(self) -> list[LostBroker]:
-        """Who was lost and is not back."""
+        """Who was lost, also those that are back."""
         return [
             LostBroker(
                 it.broker,
@@ -450,9 +450,10 @@ class TermMembers:
                 it.bundles,
                 it.bundles - it.placed,
                 it.lost_before,
+                it.back_at,
             )
             for it in (entry.absence for entry in self._book.values())
-            if it.gone and it.how == "lost"
+            if it.how == "lost"
         ]
 
     def _record(self, absence: AbsentBroker, event: str, **more: object) -> None:

@@ -15,6 +15,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import ConflictError, NotFoundError
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.text import moment
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.undo import UndoStep
 from loadmanager.leader.move_notes import moves_noted
@@ -45,6 +46,10 @@ class MovesBack:
     """Why an order that moved nothing is not undone."""
     divided: str = DIVIDED
     """Why splits and merges are not undone."""
+    owned_since: Callable[[str, str], int | None] = lambda _bundle, _broker: None
+    """Since when a broker has a bundle; None: not known."""
+    lost_after: Callable[[str, int], int | None] = lambda _broker, _ms: None
+    """When a broker was lost after a moment; None: it was not, or that is not known."""
 
     async def draft(
         self,
@@ -147,16 +152,26 @@ class MovesBack:
                 raise CannotUndoError(f"move {under_way.id} of it is under way")
             owner = await moves.orders.owner(bundle)
             if owner is None:
-                raise CannotUndoError("nobody owns it now: its next lookup places it")
+                lost = self._lost(there, move)
+                why = f", since {there} was lost at {lost}" if lost else ""
+                raise CannotUndoError(f"nobody owns it now{why}: its next lookup places it")
             draft.owners[bundle] = (owner, owner)
         owner, at = draft.owners[bundle]
         if at != there:
             if at == back:
                 raise CannotUndoError(f"it is back at {back} already")
-            raise CannotUndoError(f"it is at {at} now, and not at {there} any more")
+            since_ms = self.owned_since(bundle, at)
+            since = "" if since_ms is None else f", since {moment(since_ms)}"
+            why = f", which was lost at {lost}" if (lost := self._lost(there, move)) else ""
+            raise CannotUndoError(f"it is at {at} now{since}, and not at {there} any more{why}")
         self._check_destination(draft, bundle, at, back)
         draft.owners[bundle] = (owner, back)
         draft.steps.append(UndoStep(id=id_, what=what, of=bundle, now=at, then=back))
+
+    def _lost(self, broker: str, move: Move) -> str:
+        """When the broker to which a bundle was moved was lost since; empty: it was not."""
+        lost_ms = self.lost_after(broker, move.ended_at or 0)
+        return "" if lost_ms is None else moment(lost_ms)
 
     def _check_destination(self, draft: Draft, bundle: str, at: str, back: str) -> None:
         wishes = self.plans.moves.cluster.wishes

@@ -87,6 +87,11 @@ class OwnerTracker:
         """The bundles that go to a broker and that no broker reports meanwhile."""
         return {bundle for bundle in self.view.coming() if bundle not in self.by_bundle}
 
+    def since(self, bundle: str, broker: str) -> int | None:
+        """Since when a broker has a bundle; None: it does not, or nobody has seen it come."""
+        it = self.by_bundle.get(bundle)
+        return it.since_ms if it is not None and it.broker == broker and it.exact else None
+
     def taken(self, broker: str, since_ms: int) -> set[str]:
         """The bundles whose state records gave them to another owner, or to none, since then."""
         return {name for at_ms, of, name in self._taken if of == broker and at_ms >= since_ms}

@@ -1,4 +1,4 @@
-"""Connections that limits hold, and whatever else uses them.
+"""Connections and subscriptions that limits hold, and whatever else uses these connections.
 
 A publish that a limit holds stops its connection, as in Pulsar. The other producers and consumers
 of that connection wait with it, and so does one that would attach through it: its PRODUCER,
@@ -7,6 +7,9 @@ SUBSCRIBE or LOOKUP is not read.
 
 from __future__ import annotations
 
+from itertools import islice
+
+from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.held_connection import HeldConnection
 from loadmanager.limits.limit import Ticket
@@ -17,6 +20,18 @@ CONNECTIONS_MAX = 200
 """A report has so many connections, those that are held longest."""
 NAMES_MAX = 20
 """Limits and topics of a connection that a report names."""
+SUBSCRIPTIONS_MAX = 200
+"""A report has so many subscriptions; first those that are held themselves."""
+
+
+class SubscriptionHold(Shape):
+    """A subscription that limits held in the last ten seconds: it, or a connection of one of its
+    consumers.
+    """
+
+    topic: str
+    subscription: str
+    limits: list[str]
 
 
 def held_connections(throttling: BrokerThrottling, now_ns: int) -> list[HeldConnection]:
@@ -50,6 +65,24 @@ def held_consumers(throttling: BrokerThrottling, topic: str, now_ns: int) -> dic
         for name in sorted(throttle.owner.subscriptions(topic)):
             clients.setdefault(name, []).append(throttle.owner.peer)
     return {name: sorted(peers)[:NAMES_MAX] for name, peers in clients.items()}
+
+
+def held_subscriptions(throttling: BrokerThrottling, now_ns: int) -> list[SubscriptionHold]:
+    """Those of a broker."""
+    limits: dict[tuple[str, str], set[str]] = {}
+    for ticket in throttling.schedule.held_lately(now_ns):
+        waiter = ticket.waiter
+        if not isinstance(waiter, Sender) and ticket.limit.active:
+            limits.setdefault((waiter.topic, waiter.name), set()).add(ticket.limit.name)
+    for throttle, tickets in _tickets_of(throttling, now_ns).items():
+        names = {ticket.limit.name for ticket in tickets}
+        for topic in sorted(throttle.owner.topics()):
+            for name in sorted(throttle.owner.subscriptions(topic)):
+                limits.setdefault((topic, name), set()).update(names)
+    return [
+        SubscriptionHold(topic, name, sorted(names)[:NAMES_MAX])
+        for (topic, name), names in islice(limits.items(), SUBSCRIPTIONS_MAX)
+    ]
 
 
 def _tickets_of(

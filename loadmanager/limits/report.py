@@ -11,7 +11,13 @@ from msgspec import structs
 from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
 from loadmanager.limits.held_connection import HeldConnection
-from loadmanager.limits.held_connections import held_by_others, held_connections, held_consumers
+from loadmanager.limits.held_connections import (
+    SubscriptionHold,
+    held_by_others,
+    held_connections,
+    held_consumers,
+    held_subscriptions,
+)
 from loadmanager.limits.limit import Limit, Ticket
 from loadmanager.limits.publish import CAUSES, Sender
 from loadmanager.limits.stats import WINDOW_NS, LimitSnapshot
@@ -59,6 +65,8 @@ class BrokerHolds(Shape):
     limits_total: int
     connections: list[HeldConnection] = msgspec.field(default_factory=list)
     """Those that its limits hold: whatever uses them waits."""
+    subscriptions: list[SubscriptionHold] = msgspec.field(default_factory=list)
+    """Those that its limits hold, or whose consumers wait on such a connection."""
 
 
 class ThrottledShown(Shape):
@@ -149,6 +157,7 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
         ],
         limits_total=len(limits),
         connections=held_connections(throttling, now_ns),
+        subscriptions=held_subscriptions(throttling, now_ns),
     )
 
 

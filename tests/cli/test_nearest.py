@@ -12,7 +12,10 @@ from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.nearest import near_names
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.kit.system.clock import SystemClock
 
 TYPO = "persistent://acme/orders/payed"
@@ -68,6 +71,45 @@ async def test_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[s
             assert (status, f"; did you mean {near}?" in err) == (1, True), err
         _, out, _ = await shell.run("history", "acme/order")
         assert "nothing is recorded of acme/order\ndid you mean acme/orders?" in out
+
+
+async def test_names_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A typo is told from a name of which nothing is recorded then, as without --at: with the
+    nearest names, of those that exist and of those that are only recorded.
+    """
+    now = SystemClock().now_ms()
+    owned = {"before": "Opening", "after": "Owned", "reason": "lookup"}
+    gone = "bygone/orders/0x00000000_0x80000000"
+    step = OwnershipStep(ts=now - 1_000, broker="b0", bundle=gone, **owned)
+    lost = MemberChange(ts=now - 1_000, broker="b0", of="10.0.0.7:8080", event="left", how="lost")
+    at = ("--at", clock(now - 60_000))
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        topic = "persistent://acme/orders/paid"
+        assert (await shell.run("topics", "create", topic))[0] == 0
+        await written(served, 0, step, lost)
+        half = "acme/orders/0x00000000_0x40000000"
+        for words, typo, near in (
+            (("topics", "stats"), TYPO, topic),
+            (("topics", "lookup"), TYPO, topic),
+            (("limits", "why"), TYPO, topic),
+            (("bundles", "show"), "acme/orders/0x00000000_0x40000001", half),
+            (("bundles", "show"), "bygone/orders/0x00000000_0x80000001", gone),
+            (("bundles", "list"), "bygon/orders", "bygone/orders"),
+            (("namespaces", "bundles"), "acme/order", "acme/orders"),
+            (("namespaces", "list"), "bygon", "bygone"),
+            (("brokers", "health"), "10.0.0.7:8081", "10.0.0.7:8080"),
+            (("brokers", "report"), "10.0.0.7:8081", "10.0.0.7:8080"),
+            (("limits", "list"), "10.0.0.7:8081", "10.0.0.7:8080"),
+        ):
+            status, _, err = await shell.run(*words, typo, *at)
+            told = f" {typo} is known, now or by what is recorded; did you mean {near}"
+            assert (status, told in err) == (1, True), err
+            status, out, err = await shell.run(*words, near, *at)
+            told = f"{near} is known, but nothing is recorded of it at {clock(now - 60_000)}"
+            assert (status, told in out + err) == (1, True), (out, err)
+        _, out, _ = await shell.run("history", "10.0.0.7:8081")
+        assert "nothing is recorded of 10.0.0.7:8081\ndid you mean 10.0.0.7:8080?" in out
 
 
 async def test_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:

@@ -596,7 +596,8 @@ async def test_a_lost_leader_is_not_listed_as_one(
 
         assert (await listed(sign - 1_000))[ids[1]]["leader"] is True
         status, out, _ = await shell.run("brokers", "health", "--json", "--at", clock(sign + 1_000))
-        doubt = "it had led, and was lost about then"
+        times = f"its last sign was at {clock(sign)} and its session ended at {clock(over)}"
+        doubt = f"it had led, and was lost about then: {times}"
         assert (status, json.loads(out)) == (1, {ids[0]: "ok", ids[1]: doubt})
         between = await listed(following - 2_000)
         assert [row["leader"] for row in between.values()] == [False, False]
@@ -716,6 +717,53 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
                 assert (f"{other} could not prove its session" in out) == (seconds > 22)
         out = (await shell.run("history", BUNDLE))[1]
         assert f"{lost} left: lost; it owned 1 bundle" in out
+
+
+async def test_the_owner_that_was_lost_about_a_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between its last sign and the end of its session nobody knows whether it still served: every
+    view of an owner says so, and none before or after.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    sign, over = now - 30 * MINUTE, now - 30 * MINUTE + 8_000
+    topic = topic_of_bundle()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, ids = Shell(served, capsys), [served.broker_id(index) for index in range(2)]
+        owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}
+        first = OwnershipStep(ts=sign - MINUTE, broker=ids[1], **owned)
+        loads = [
+            BrokerLoad(ts=sign, broker=name, interval_ms=MINUTE, usage=0.5, **UNUSED)
+            for name in ids
+        ]
+        noted = over + 1_000
+        left = MemberChange(
+            ts=noted, broker=ids[0], of=ids[1], unheard_ms=noted - sign + 2_000, left_at=over,
+            event="left", how="lost",
+        )  # fmt: skip
+        load = BundleLoad(ts=sign, broker=ids[1], interval_ms=MINUTE, bundle=BUNDLE, topics=3)
+        await written(served, 0, loads[0], left)
+        await written(served, 1, loads[1], first, load)
+        recorded_in(tmp_path, [(1, sign - 10 * MINUTE, now)])
+        ended_in(tmp_path, ids[1], sign)
+        times = f"its last sign was at {clock(sign)} and its session ended at {clock(over)}"
+        doubt = f"{ids[1]} was lost about then: {times}"
+        for at_ms, doubtful in ((sign, False), (over - 1_000, True), (noted + 1_000, False)):
+            at = ("--at", clock(at_ms))
+            for words in (("bundles", "list"), ("topics", "lookup", topic)):
+                out = (await shell.run(*words, *at))[1]
+                (row,) = await shell.json(*words, *at)
+                assert (f"{ids[1]}, lost about then" in out, doubt in out) == (doubtful, doubtful)
+                assert row.get("ownerLost") == (times if doubtful else None)
+            out = (await shell.run("bundles", "show", BUNDLE, *at))[1]
+            assert out.count(times) == int(doubtful)
+            assert (f"by {ids[1]}, which was lost about then: {times}" in out) == doubtful
+            rows = await shell.json("brokers", "list", *at)
+            states = {row["broker"]: row["state"] for row in rows}
+            assert (states[ids[1]] == f"lost about then: {times}") == doubtful
+            out = (await shell.run("status", *at))[1]
+            assert out.count(times) == int(doubtful)
+            assert (f"{ids[1]}, owner of 1 bundle, was lost about then" in out) == doubtful
 
 
 async def test_nothing_of_after_a_moment_is_shown_as_of_then(

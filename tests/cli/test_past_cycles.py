@@ -191,10 +191,7 @@ async def test_how_well_brokers_were(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert (status, health[second]) == (1, f"lost since {clock(lost.ts)}")
         assert health[first].startswith("it could not prove its session from ")
         status, _, err = await shell.run("brokers", "health", "b9:1", *_at(now - 2 * MINUTE))
-        assert (status, f"nothing is recorded of b9:1 at {clock(now - 2 * MINUTE)}" in err) == (
-            1,
-            True,
-        )
+        assert (status, "no broker b9:1 is known, now or by what is recorded" in err) == (1, True)
 
 
 async def test_the_busiest_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from limits.driven import SECOND, TOPIC, DrivenClock, a_broker, jain, run_until,
 from loadmanager.limits.broker import TopicThrottling
 from loadmanager.limits.dispatch import NO_LIMIT, Charge, PublishRates, SubscribeLimiter
 from loadmanager.limits.policies import DispatchRate, SubscribeRate, plain
+from loadmanager.limits.report import held_report
 
 START = 100 * SECOND
 
@@ -85,6 +86,21 @@ def test_over_delivery_is_paid_back_as_documented() -> None:
         dispatcher.go_on()
         run_until(broker, clock, START + len(expected) * SECOND)
         assert dispatcher.per_second(len(expected)) == expected
+
+
+def test_a_subscription_names_the_limit_that_holds_it() -> None:
+    """Also between two holds of a moment; and not one that has nothing to send."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=10), clock())
+    Dispatcher(clock, topic, ones(), name="busy").go_on()
+    Dispatcher(clock, topic, ones(), name="idle")
+    run_until(broker, clock, START + 5 * SECOND)
+    (hold,) = held_report(broker, clock(), 5).subscriptions
+    assert (hold.topic, hold.subscription, hold.limits) == (
+        str(TOPIC), "busy", [f"{TOPIC} dispatch"]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("rate", [100, 1000, 10_000, pytest.param(50_000, marks=pytest.mark.slow)])

@@ -133,6 +133,12 @@ def test_a_connection_that_is_held_again_and_again() -> None:
     assert (held.others, held.others_total) == ([str(OTHER)], 1)
     assert 59_000 < held.held_ago_ms <= (clock() - began_ns) / MS
     assert topic_report(broker, topic, clock())["heldForOthers"] == []
+    holds = held_report(broker, clock(), 5).subscriptions
+    limits = [f"{TOPIC} publish"]
+    assert [(it.topic, it.subscription, it.limits) for it in holds] == [
+        (str(TOPIC), "own", limits),
+        (str(OTHER), "beside", limits),
+    ]
     for name, subscription in ((TOPIC, "own"), (OTHER, "beside")):
         assert held_consumers(broker, str(name), clock()) == {subscription: [client.peer]}
     for beside, uses in ((other, True), (third, False)):

@@ -8,7 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadmanager.broker.messaging.subscription import Subscription
-from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
+from loadmanager.broker.protocol.hosted import (
+    AttachedConsumer,
+    AttachedProducer,
+    Client,
+    HostedTopic,
+)
 from loadmanager.broker.wire.frames import publish_time_of
 
 Document = dict[str, Any]
@@ -69,8 +74,17 @@ def _publisher(producer: AttachedProducer) -> Document:
         "address": f"/{producer.connection.peer}",
         "connectedSince": _instant(producer.since_ms),
         "clientVersion": producer.connection.client_version,
+        **_role(producer.connection),
         "metadata": {pair.key: pair.value for pair in producer.request.metadata},
     }
+
+
+def _role(client: Client) -> Document:
+    """Who a client is, with the one for which a proxy asks; nothing without authentication. Pulsar
+    does not say it.
+    """
+    roles = [role for role in client.roles if role]
+    return {"role": ", ".join(roles)} if roles else {}
 
 
 def _instant(time_ms: int) -> str:
@@ -129,5 +143,6 @@ def _consumer(consumer: AttachedConsumer, unacked_max: int) -> Document:
         "address": f"/{consumer.connection.peer}",
         "connectedSince": _instant(consumer.since_ms),
         "clientVersion": consumer.connection.client_version,
+        **_role(consumer.connection),
         "metadata": {},
     }

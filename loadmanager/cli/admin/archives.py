@@ -219,6 +219,10 @@ class LoadsOfAll:
     """Brokers that recorded nothing at that moment: what is there of them is of before."""
     outages: list[str] = field(default_factory=list)
     """Those of the cluster and of the metadata store at that moment, which are among the notes."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Broker → when its last sign was and when its session ended, of those for which that moment
+    was in between: nobody knows whether they still served. It is among the notes, too.
+    """
 
 
 def records_since(begins: Mapping[str, int]) -> str:

@@ -23,10 +23,12 @@ from loadmanager.cli.admin.downtimes import (
     STORE,
     gone_at,
     lapses_at,
+    lost_lines,
     outage_now,
     say_down,
     silent_at,
 )
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
@@ -124,8 +126,8 @@ class BrokersThen(NamedTuple):
     """The brokers of a moment."""
 
     rows: list[dict[str, Any]]
-    """Of each its figures, how many bundles it owned, whether it led, how it was `gone`, and its
-    `cordon`.
+    """Of each its figures, how many bundles it owned, whether it led, how it was `gone`, how it was
+    `lost` about then, and its `cordon`.
     """
     past: LoadsOfAll
     """What is missing of this."""
@@ -137,6 +139,8 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
     """What is recorded of brokers at a moment; `leader`: who led then."""
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
+    in_rows = lost_lines(past.lost)
+    past.notes = [note for note in past.notes if note not in in_rows]
     bundles, of_bundles = bundles_at(admin, at_ms)
     past.missing |= of_bundles.missing
     past.notes += moved_lately([it for it in bundles if it.in_part])
@@ -156,9 +160,15 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
         row["leader"] = last and not leader.lost
         row["gone"] = gone.get(row["broker"], "")
         row["cordon"] = cordons.get(row["broker"], "")
-        lost = "it had led, and was lost about then" if last and leader.lost else ""
+        row["lost"] = past.lost.get(row["broker"], "")
+        lost = _lost_then(row["lost"], led=last and leader.lost)
         row["state"] = row["gone"] or lost or row["cordon"]
     return BrokersThen(data, past, bundles)
+
+
+def _lost_then(lost: str, *, led: bool) -> str:
+    head = "it had led, and was lost about then" if led else "lost about then" if lost else ""
+    return f"{head}: {lost}" if lost else head
 
 
 def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
@@ -338,6 +348,8 @@ def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Ou
             for name in sorted(loads.figures)
             if broker in (None, name)
         ]
+        if broker is not None and not data:
+            past.notes.append(nothing_then(admin, broker, at))
         return listed_at(data, headers, [_loads_row(it) for it in data], past)
     brokers = _named(admin, broker)
     reports, missing = ask_each(admin, brokers, report_of)

@@ -13,6 +13,7 @@ from loadmanager.cli.admin.archives import events_of, incomplete
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.known_names import nothing_then, unknown_then
 from loadmanager.cli.admin.moves import pins_at
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
@@ -54,7 +55,7 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     """
     name = in_full(name)
     if at is not None:
-        return _then(admin, _bundle_then(admin, name, at), at)
+        return _then(admin, _bundle_then(admin, name, at), at, name)
     bundle = full_name(admin, name)
     path = f"{OWN}/bundles/{bundle}{query(limit=DECISIONS_MAX)}"
     story, raw = admin.ask("GET", path, None, BundleStory)
@@ -174,8 +175,8 @@ def _verdict(bundle: str, owner: str | None, decision: DecisionShown) -> str:
     return ""
 
 
-def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
-    """The same from what was recorded."""
+def _then(admin: AdminClient, bundle: str, at_ms: int, name: str) -> Output:
+    """The same from what was recorded; `name`: what was asked for, the bundle or a topic of it."""
     then, past = bundle_at(admin, bundle, at_ms)
     owner = then.owner
     pins = pins_at(admin, at_ms)
@@ -200,13 +201,18 @@ def _then(admin: AdminClient, bundle: str, at_ms: int) -> Output:
         missing |= answer.missing
     data: dict[str, Any] = {
         "bundle": bundle,
-        "owner": owner,
+        **then.owner_fields,
         "at": at_ms,
         "figures": then.figures,
         "lines": lines,
     }
     status = 1 if owner is None and pin is None and not history else 0
-    return Output(data, (lines, past.notes, *incomplete([*notes])), status=status, missing=missing)
+    if "://" in name:
+        lines += filter(None, [unknown_then(admin, name, at_ms)])
+    elif status:
+        lines.append(nothing_then(admin, bundle, at_ms))
+    said = [note for note in past.notes if not then.lost or then.lost not in note]
+    return Output(data, (lines, said, *incomplete([*notes])), status=status, missing=missing)
 
 
 def _of_the_cluster(event: ArchivedEvent) -> bool:
@@ -218,6 +224,11 @@ def _head_then(then: PastBundle, at_ms: int) -> str:
         return f"nobody served {then.bundle} at {clock(at_ms)}, as far as it is recorded"
     rate = sum(then.figures.get(name, 0.0) for name in ("msg_rate_in", "msg_rate_out"))
     traffic = f"; {rate:,.0f} messages/s around then" if then.figures else ""
+    if then.lost:
+        return (
+            f"{then.bundle} was owned at {clock(at_ms)} by {then.owner}, which was lost about "
+            f"then: {then.lost}{traffic}"
+        )
     return f"{then.bundle} was served by {then.owner} at {clock(at_ms)}{traffic}"
 
 

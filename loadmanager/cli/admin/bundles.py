@@ -28,6 +28,7 @@ from loadmanager.cli.admin.brokers import report_of
 from loadmanager.cli.admin.bundle_show import bundles_show
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.moves import (
     bundles_merge,
     bundles_move,
@@ -125,22 +126,27 @@ def old_traffic(ages_ms: Mapping[str, int], now_ms: int, late_ms: float) -> list
 
 def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
     bundles, past = bundles_at(admin, at_ms)
+    bundles = [it for it in bundles if not namespaces or _namespace(it.bundle) in namespaces]
+    named = {_namespace(it.bundle) for it in bundles}
+    past.notes += [nothing_then(admin, it, at_ms) for it in namespaces if it not in named]
     data: list[dict[str, Any]] = [
-        {"bundle": it.bundle, "owner": it.owner, "at": it.at, **it.figures}
-        for it in bundles
-        if not namespaces or it.bundle.rpartition("/")[0] in namespaces
+        {"bundle": it.bundle, **it.owner_fields, "at": it.at, **it.figures} for it in bundles
     ]
     rows = [
         (
-            row["bundle"],
-            row["owner"],
+            it.bundle,
+            it.owner_text,
             int(row["topics"]) if "topics" in row else None,
             *(row.get(name) for name in ("msg_rate_in", "msg_rate_out")),
             *(_per(row.get(f"msg_throughput_{way}"), 1024) for way in ("in", "out")),
         )
-        for row in data
+        for it, row in zip(bundles, data, strict=True)
     ]
     return listed_at(data, BUNDLE_HEADERS, rows, past)
+
+
+def _namespace(bundle: str) -> str:
+    return bundle.rpartition("/")[0]
 
 
 def _traffic(stats: BundleStatsShown) -> dict[str, Cell]:

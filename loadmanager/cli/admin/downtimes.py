@@ -4,7 +4,7 @@ when brokers stood still or could not prove their sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import (
@@ -290,13 +290,52 @@ def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
 
 
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
-    """Have the loads of a moment say which brokers could not prove their sessions then, and that
-    the whole cluster was down, if it was.
+    """Have the loads of a moment say which brokers could not prove their sessions then, which were
+    lost about then, and that the whole cluster was down, if it was.
     """
     past.outages = [*lapses_at(admin, at_ms), *outage_now(admin, at_ms)]
     if past.silent:
         past.outages[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
-    past.notes[:0] = past.outages
+    past.lost = lost_about(admin, at_ms)
+    past.notes[:0] = [*past.outages, *lost_lines(past.lost)]
+
+
+def lost_lines(lost: Mapping[str, str]) -> list[str]:
+    """A line for each broker that was lost about a moment."""
+    return [f"{name} was lost about then: {text}" for name, text in sorted(lost.items())]
+
+
+def lost_about(admin: AdminClient, at_ms: int) -> dict[str, str]:
+    """Broker → when its last sign was and when its session ended, of those whose last sign was
+    before a moment, and whose loss was recorded after it.
+    """
+    lost = dict[str, str]()
+    for change in _later_changes(admin, at_ms):
+        unheard_ms, left_ms = unheard_of(change), left_at_of(change)
+        if change.event != "left" or change.how != "lost" or unheard_ms is None:
+            continue
+        if change.of in lost or left_ms - unheard_ms >= at_ms:
+            continue
+        sign_ms = last_sign(admin, change.of, left_ms - unheard_ms, left_ms)
+        if sign_ms < at_ms:
+            lost[change.of] = f"{_sign_text(sign_ms)} and its session ended at {clock(left_ms)}"
+    return lost
+
+
+def last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) -> int:
+    """When a broker that was heard of at a time had given its last sign, by its own archive."""
+    values = [("since", heard_ms), ("until", until_ms), ("limit", 1)]
+    part = parts_of(admin, "events", values, ArchivedEvents).parts.get(broker)
+    runs = () if part is None else part.recorded
+    return max([heard_ms, *(run.end for run in runs if run.begin <= heard_ms)])
+
+
+def _later_changes(admin: AdminClient, at_ms: int) -> list[MemberChange]:
+    """What was recorded of members soon after a moment, the oldest first."""
+    kinds, until_ms = (MemberChange.kind,), at_ms + LAPSE_MS_MAX
+    later = events_of(admin, kinds, since_ms=at_ms + 1, until_ms=until_ms, limit=STARTS_MAX)
+    of_members = (event for event in reversed(later.events) if event.kind == MemberChange.kind)
+    return [event.record_as(MemberChange) for event in of_members]
 
 
 def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
@@ -324,13 +363,7 @@ def silent_at(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, str
     ends = ended_before(admin, past, at_ms)
     if not ends:
         return {}
-    until_ms = at_ms + LAPSE_MS_MAX
-    later = events_of(
-        admin, (MemberChange.kind,), since_ms=at_ms + 1, until_ms=until_ms, limit=STARTS_MAX
-    ).events
-    of_members = (event for event in reversed(later) if event.kind == MemberChange.kind)
-    changes = [event.record_as(MemberChange) for event in of_members]
-    left = [change for change in changes if change.event == "left"]
+    left = [change for change in _later_changes(admin, at_ms) if change.event == "left"]
     return {name: _silence(end, (it for it in left if it.of == name)) for name, end in ends.items()}
 
 
@@ -338,8 +371,12 @@ def _silence(end: int, left: Iterable[MemberChange]) -> str:
     for change in left:
         if left_at_of(change) - (unheard_of(change) or 0) <= end + SIGN_MS:
             how = "it was lost, its session ended" if change.how == "lost" else f"it {change.how}"
-            return f"its last sign was at {clock(end)}; {how} at {clock(left_at_of(change))}"
-    return f"its last sign was at {clock(end)}, and nobody recorded how it left"
+            return f"{_sign_text(end)}; {how} at {clock(left_at_of(change))}"
+    return f"{_sign_text(end)}, and nobody recorded how it left"
+
+
+def _sign_text(sign_ms: int) -> str:
+    return f"its last sign was at {clock(sign_ms)}"
 
 
 def down_before(downs: Iterable[Downtime], left_ms: int) -> Downtime | None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives, parts_of
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.downtimes import LAPSE_MS_MAX, downtimes
+from loadmanager.cli.admin.downtimes import LAPSE_MS_MAX, downtimes, last_sign
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import DAY_MS, HOUR_MS
 
 MEMBERS_MAX = 1_000
@@ -104,7 +104,7 @@ def _lost_before(admin: AdminClient, led: MemberChange, at_ms: int) -> str:
     loss = next(losses, None)
     if following is None or loss is None or loss.unheard_ms is None:
         return ""
-    sign_ms = _last_sign(admin, led.of, max(led.ts, loss.ts - loss.unheard_ms), following.ts)
+    sign_ms = last_sign(admin, led.of, max(led.ts, loss.ts - loss.unheard_ms), following.ts)
     if sign_ms >= at_ms or loss.ts > following.ts + LOSS_MS_MAX:
         return ""
     return (
@@ -112,14 +112,6 @@ def _lost_before(admin: AdminClient, led: MemberChange, at_ms: int) -> str:
         f"known to have led then: term {following.epoch} of {following.of} began at "
         f"{clock(following.ts)}"
     )
-
-
-def _last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) -> int:
-    """When a broker that was heard of at a time had given its last sign, by its own archive."""
-    values = [("since", heard_ms), ("until", until_ms), ("limit", 1)]
-    part = parts_of(admin, "events", values, ArchivedEvents).parts.get(broker)
-    runs = () if part is None else part.recorded
-    return max([heard_ms, *(run.end for run in runs if run.begin <= heard_ms)])
 
 
 def _decided_by(

@@ -14,6 +14,7 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
 from loadmanager.cli.admin.held_then import held_between
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.past_limits import limits_at
 from loadmanager.cli.admin.shapes import HeldSubscription, ThrottlingOfTopic
 from loadmanager.cli.admin.times import at_option, clock
@@ -69,6 +70,8 @@ def _why_then(admin: AdminClient, topic: TopicName, at_ms: int) -> Output:
         if (it.broker, it.client) in uses and it.begin <= at_ms <= it.end
     ]
     nobody = [] if uses else ["nobody was attached to it then, as far as it is recorded"]
+    if nobody and not own.data:
+        nobody.append(nothing_then(admin, str(topic), at_ms))
     data = {"limits": own.data, "connections": lines}
     parts = (*own.shown, lines or nobody, *incomplete(notes))
     status = 0 if own.data or lines else 1

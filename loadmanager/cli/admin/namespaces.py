@@ -48,6 +48,7 @@ def namespaces_list(admin: AdminClient, tenant: str | None, at: int | None) -> O
 
 
 def _namespaces_at(admin: AdminClient, tenant: str | None, at_ms: int) -> Output:
+    from loadmanager.cli.admin.known_names import nothing_then
     from loadmanager.cli.admin.past_documents import namespaces_then
     from loadmanager.cli.admin.past_owners import bundles_at  # it takes time
 
@@ -60,6 +61,8 @@ def _namespaces_at(admin: AdminClient, tenant: str | None, at_ms: int) -> Output
     names = sorted(name for name in served | made if tenant in (None, name.partition("/")[0]))
     lines = list(map(word, names)) or ["no namespace is recorded of then"]
     status = 0 if names else 1
+    if tenant is not None and not names:
+        lines.append(nothing_then(admin, tenant, at_ms))
     return Output(names, (lines, past.notes), status=status, missing=past.missing)
 
 

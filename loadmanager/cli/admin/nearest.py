@@ -58,7 +58,7 @@ def near_names(admin: AdminClient, name: str) -> list[str]:
 def near_tenants(admin: AdminClient, name: str) -> list[str]:
     """The nearest tenants that exist; none if nobody answers."""
     try:
-        return _closest(name, admin.get(f"{V2}/tenants", Names))
+        return closest(name, admin.get(f"{V2}/tenants", Names))
     except LoadManagerError:
         return []
 
@@ -67,17 +67,18 @@ def _near_topics(admin: AdminClient, topic: TopicName) -> list[str]:
     """Of its namespace."""
     names = admin.get(f"{namespace_path(str(topic.namespace))}/topics?mode=ALL", Names)
     by_local = {name.rpartition("/")[2]: name for name in names if name != str(topic)}
-    return [by_local[local] for local in _closest(topic.local, by_local)]
+    return [by_local[local] for local in closest(topic.local, by_local)]
 
 
 def _near_namespaces(admin: AdminClient, name: str) -> list[str]:
     """Of tenants whose names are near."""
-    tenants = _closest(name.partition("/")[0], admin.get(f"{V2}/tenants", Names))
+    tenants = closest(name.partition("/")[0], admin.get(f"{V2}/tenants", Names))
     names = [each for it in tenants for each in admin.get(f"{V2}/namespaces/{it}", Names)]
-    return _closest(name, names)
+    return closest(name, names)
 
 
-def _closest(name: str, names: Iterable[str]) -> list[str]:
+def closest(name: str, names: Iterable[str]) -> list[str]:
+    """The names that are nearest to one, the nearest first."""
     return get_close_matches(name, [*islice(names, NAMES_MAX)], NAMED_MAX)
 
 

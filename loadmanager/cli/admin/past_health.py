@@ -7,9 +7,9 @@ from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import LAPSE_MS_MAX, lapses_of, unproven
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_findings import recorded_findings
-from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import table
 from loadmanager.kit.errors import OperationalError
 
@@ -30,7 +30,7 @@ def health_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
     gone = {row["broker"]: row["state"] if row["state"] != row["cordon"] else "" for row in rows}
     if broker is not None and broker not in gone:
         raise OperationalError(
-            f"nothing is recorded of {broker} at {clock(at_ms)}; "
+            f"{nothing_then(admin, broker, at_ms)}; "
             f"the brokers of then are {', '.join(sorted(gone)) or 'not known'}"
         )
     lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))

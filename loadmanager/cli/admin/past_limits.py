@@ -10,6 +10,7 @@ from loadmanager.cli.admin.archives import OLD_MS, figures, listed_at, loads_at
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import say_down
+from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.history.archive_answers import ArchivedLoads
@@ -32,6 +33,8 @@ def limits_at(
         for name in sorted(loads.figures)
         if in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
     ]
+    if broker is not None and not any(it.broker == broker for it in past.loads):
+        past.notes.append(nothing_then(admin, broker, at_ms))
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
     names = (
         "configured_messages_per_s",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
 from loadmanager.cli.admin.asking import count_of
@@ -51,6 +52,18 @@ class PastBundle:
     """The broker that recorded the figures: the one before, if the owner has recorded none yet."""
     since: int | None = None
     """When the owner got it; None: that is not recorded of lately."""
+    lost: str = ""
+    """When the owner's last sign was and when its session ended, if it was lost about then."""
+
+    @property
+    def owner_text(self) -> str | None:
+        """The owner for a table, with the doubt of one that was lost about then."""
+        return f"{self.owner}, lost about then" if self.lost else self.owner
+
+    @property
+    def owner_fields(self) -> dict[str, Any]:
+        """The same for a document."""
+        return {"owner": self.owner, **({"ownerLost": self.lost} if self.lost else {})}
 
     @property
     def in_part(self) -> bool:
@@ -83,9 +96,15 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
     if len(events.events) == EVENTS_MAX:
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
-    bundles = owners_at(past.loads, events.events, at_ms)
+    bundles = _with_losses(owners_at(past.loads, events.events, at_ms), past)
     past.notes += moved_lately([it for it in bundles if it.in_part])
     return bundles, past
+
+
+def _with_losses(bundles: list[PastBundle], past: LoadsOfAll) -> list[PastBundle]:
+    for it in bundles:
+        it.lost = past.lost.get(it.owner or "", "")
+    return bundles
 
 
 def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:
@@ -106,7 +125,7 @@ def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, 
     since = min((at_ms, *(event.ts for event in steps.events)))
     left = events_of(admin, ("member",), since_ms=since, until_ms=at_ms, limit=EVENTS_MAX)
     past.missing |= steps.missing | left.missing
-    bundles = owners_at(past.loads, [*steps.events, *left.events], at_ms)
+    bundles = _with_losses(owners_at(past.loads, [*steps.events, *left.events], at_ms), past)
     return next((it for it in bundles if it.bundle == bundle), PastBundle(bundle, None)), past
 
 

@@ -146,6 +146,10 @@ def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:
     if len(gone) > NAMED_MAX:
         yield f"and {len(gone) - NAMED_MAX} more were not there"
     live = [each for each in brokers if not each["gone"]]
+    for each in live:
+        if each["lost"]:
+            of = count_of(round(each["bundles"]), "bundle")
+            yield f"{each['broker']}, owner of {of}, was lost about then: {each['lost']}"
     loads = [each["usage"] for each in live]
     load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
     rate = sum(each["msg_rate_in"] + each["msg_rate_out"] for each in live)

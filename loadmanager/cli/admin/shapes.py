@@ -87,6 +87,7 @@ class ConsumerStats(TypedDict):
     msgRateOut: NotRequired[float]
     unackedMessages: NotRequired[int]
     availablePermits: NotRequired[int]
+    role: NotRequired[str]
 
 
 class PublisherStats(TypedDict):
@@ -96,6 +97,7 @@ class PublisherStats(TypedDict):
     address: str
     accessMode: str
     msgRateIn: float
+    role: NotRequired[str]
 
 
 class TopicStats(TypedDict):

@@ -39,7 +39,8 @@ from loadmanager.cli.admin.downtimes import (
     unproven,
 )
 from loadmanager.cli.admin.held_clients import held_now
-from loadmanager.cli.admin.nearest import did_you_mean, near_names
+from loadmanager.cli.admin.known_names import near_then
+from loadmanager.cli.admin.nearest import did_you_mean
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
 from loadmanager.cli.admin.sentences import lines_of
@@ -222,7 +223,11 @@ def _lapses(admin: AdminClient, events: Sequence[ArchivedEvent]) -> list[Lapse]:
 
 
 def _nothing(admin: AdminClient, name: str) -> list[str]:
-    return [f"nothing is recorded of {name}", *did_you_mean(near_names(admin, name))]
+    try:
+        near = near_then(admin, name, now_ms())
+    except LoadManagerError:  # nobody answers, or it has only the form of such a name
+        near = []
+    return [f"nothing is recorded of {name}", *did_you_mean([it for it in near if it != name])]
 
 
 def told_once(events: Sequence[ArchivedEvent], broker: str) -> list[ArchivedEvent]:

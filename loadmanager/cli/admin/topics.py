@@ -116,16 +116,23 @@ def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
 
 def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.archives import listed_at  # these take time
+    from loadmanager.cli.admin.known_names import nothing_then, unknown_then
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     bundles, past = bundles_at(admin, at_ms)
-    rows = []
+    owners = []
     for name in map(TopicName.parse, topics):
         there = [it for it in bundles if in_bundle(name, it.bundle)]
         if any(it.owner for it in there):  # others were split or merged about then
             there = [it for it in there if it.owner]
-        rows += [(str(name), it.bundle.rpartition("/")[2], it.owner) for it in there]
-    data = [{"topic": of, "bundle": span, "broker": owner} for of, span, owner in rows]
+        check = unknown_then if there else nothing_then
+        past.notes += filter(None, [check(admin, str(name), at_ms)])
+        owners += [(str(name), it.bundle.rpartition("/")[2], it) for it in there]
+    data = []
+    for of, span, it in owners:
+        fields = it.owner_fields
+        data.append({"topic": of, "bundle": span, "broker": fields.pop("owner"), **fields})
+    rows = [(of, span, it.owner_text) for of, span, it in owners]
     return listed_at(data, ("topic", "bundle", "broker"), rows, past)
 
 
@@ -303,6 +310,7 @@ def _topics_at(
     """
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
+    from loadmanager.cli.admin.known_names import nothing_then
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
@@ -324,6 +332,8 @@ def _topics_at(
         owners = [it.owner for it in bundles if in_bundle(topic, it.bundle)]
         if owners:
             each["broker"] = next(filter(None, owners), None)
+    if of and not topics:
+        past.notes.append(nothing_then(admin, of, at_ms))
     names = ("msg_rate_in", "msg_rate_out", "backlog_messages", "producers", "consumers")
     rows = [
         (
@@ -406,6 +416,7 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
             float(consumer.get("msgRateOut", 0)),
             consumer.get("unackedMessages"),
             consumer.get("availablePermits"),
+            consumer.get("role"),
         )
         for name, subscription in stats["subscriptions"].items()
         for consumer in subscription["consumers"]
@@ -416,6 +427,7 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
             producer["address"],
             producer["accessMode"],
             float(producer["msgRateIn"]),
+            producer.get("role"),
         )
         for producer in stats["publishers"]
     ]
@@ -426,8 +438,8 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
         parts.append(table(headers, subscriptions))
     if consumers:
-        headers = ("consumer", "subscription", "address", "msg out/s", "unacked", "permits")
-        parts.append(table(headers, consumers))
+        of = ("consumer", "subscription", "address", "msg out/s", "unacked", "permits", "role")
+        parts.append(table(of, consumers))
     if producers:
-        parts.append(table(("producer", "address", "access", "msg in/s"), producers))
+        parts.append(table(("producer", "address", "access", "msg in/s", "role"), producers))
     return Output(raw, tuple(parts))

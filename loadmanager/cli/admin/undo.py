@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -12,19 +13,21 @@ from urllib.parse import quote
 import click
 
 from loadmanager.cli.admin.archives import events_of, has_archives, incomplete
-from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.audit import CHANGES_MAX, KnownChanges, by_operator, changes_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.sentences import paused_text
-from loadmanager.cli.admin.times import since_option
+from loadmanager.cli.admin.times import clock, since_option
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.records import Decision
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.policies.permissions import FIELD, Grants
 from loadmanager.kit.audit import ChangeShown
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.change_words import wish_words
+from loadmanager.leader.documents.decisions import BundleStory
+from loadmanager.leader.documents.members import AbsentBroker, MembersShown
 from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
 
@@ -39,6 +42,8 @@ PAUSED = (
     "that holds the balancer, and not this undo, which an operator orders; "
     "`loadmanager admin moves resume` ends it"
 )
+STORIES_MAX = 50
+"""So many bundles whose moves cancel out are asked for their owners."""
 AGAIN = "the balancer may move them again: `loadmanager admin moves pause` holds it"
 EXAMPLES = """examples:
   loadmanager admin audit --since 1h              # changes with their ids
@@ -83,7 +88,7 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
         raise click.UsageError("--moves needs --since, and goes with no --role")
     if yes and seal is not None:
         raise click.UsageError("--yes and --plan say the same: give one of them")
-    changes, cancelled = KnownChanges([], [], {}), dict[str, list[str]]()
+    changes, cancelled = KnownChanges([], [], {}), dict[str, _Cancelled]()
     if moves_only:
         ids, changes, cancelled = _moves_since(admin, since)
     elif since is not None:
@@ -92,12 +97,13 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
     notes = [*incomplete(changes.notes), *_without_id(changes.changes)]
     plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
     notes += incomplete(plan.notes)
-    raw = {**raw, "cancelOut": cancelled} if moves_only else raw
+    ids_of = {bundle: of.ids for bundle, of in cancelled.items()}
+    raw = {**raw, "cancelOut": ids_of} if moves_only else raw
     status = 1 if plan.cannot or not plan.steps or notes else 0
     paused = _paused(admin, plan.steps)
     again: list[Shown] = [] if paused or not (moves_only and plan.steps) else [AGAIN]
     balanced: list[Shown] = [BALANCED] if since is not None and not moves_only else []
-    steps = [*_steps(plan.steps), *_cannot(plan.cannot), *_cancelled(cancelled)]
+    steps = [*_steps(plan.steps), *_cannot(plan.cannot), *_cancelled(admin, cancelled)]
     parts: list[Shown] = [steps, *notes, *balanced, *paused, *again]
     if not plan.steps:
         return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
@@ -157,18 +163,50 @@ def _paused(admin: AdminClient, steps: Sequence[UndoStep]) -> list[Shown]:
     return [] if pause is None else [f"{paused_text(pause)}: {PAUSED}"]
 
 
-def _cancelled(cancelled: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The moves that cancel out, by bundle. The bundle may be elsewhere since its broker was lost:
-    that was no move.
-    """
-    for bundle, ids in sorted(cancelled.items()):
-        yield f"{' and '.join(ids)}  {count_of(len(ids), 'move')}"
+class _Cancelled(NamedTuple):
+    """The moves of a bundle that cancel out."""
+
+    ids: list[str]
+    at: str
+    """Where the last of them brought it."""
+    ended: int
+    """When that was."""
+
+
+def _cancelled(admin: AdminClient, cancelled: Mapping[str, _Cancelled]) -> Iterator[str]:
+    """The moves that cancel out, by bundle, and where a bundle is that is elsewhere by now."""
+    elsewhere = _elsewhere(admin, cancelled)
+    for bundle, of in sorted(cancelled.items()):
+        yield f"{' and '.join(of.ids)}  {count_of(len(of.ids), 'move')}"
         yield f"    {bundle} was moved back to where it was: no move is left to undo"
+        if bundle in elsewhere:
+            yield f"    {elsewhere[bundle]}"
+
+
+def _elsewhere(admin: AdminClient, cancelled: Mapping[str, _Cancelled]) -> dict[str, str]:
+    """Bundle → where it is, of those that the last of their moves did not bring there: its broker
+    was lost since, say, which is no move.
+    """
+    lost: Sequence[AbsentBroker] = ()
+    with suppress(LoadManagerError):  # of a daemon
+        lost = admin.get(f"{OWN}/members", MembersShown).absent if cancelled else ()
+    texts = dict[str, str]()
+    for bundle, of in sorted(cancelled.items())[:STORIES_MAX]:
+        story = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}", BundleStory)
+        if story.owner == of.at or story.replaced_by:
+            continue
+        lost_ms = next((it.lost_after(of.ended) for it in lost if it.broker == of.at), None)
+        why = "" if lost_ms is None else f", which was lost at {clock(lost_ms)}"
+        seen_ms = story.owned_since if story.owned_since_exact else None
+        since = "" if seen_ms is None else f", since {clock(seen_ms)}"
+        now = "has no owner now" if story.owner is None else f"is at {story.owner} now{since}"
+        texts[bundle] = f"{bundle} {now}, and not at {of.at} any more{why}: it stays there"
+    return texts
 
 
 def _moves_since(
     admin: AdminClient, since_ms: int
-) -> tuple[tuple[str, ...], KnownChanges, dict[str, list[str]]]:
+) -> tuple[tuple[str, ...], KnownChanges, dict[str, _Cancelled]]:
     """The ids of the moves that were made since then, the newest first, from the archives and, of
     those that wait for their clients, from the leader; what is missing; and bundle → the moves that
     cancel out, which are not among the ids.
@@ -193,14 +231,14 @@ def _moves_since(
     back = _back_again(later.values())
     newest = sorted(later, key=lambda it: -later[it].ended)
     ids = [it for it in newest if later[it].bundle not in back]
-    cancelled = {
-        bundle: [it for it in newest if later[it].bundle == bundle] for bundle in back if bundle
-    }
+    cancelled = dict[str, _Cancelled]()
+    for bundle in filter(None, back):
+        of = [it for it in newest if later[it].bundle == bundle]
+        cancelled[bundle] = _Cancelled(of, later[of[0]].destination or "", later[of[0]].ended)
     if not ids:
-        raise OperationalError(
-            f"what was moved since then is back where it was, {count_of(len(back), 'bundle')}: "
-            "nothing to undo"
-        )
+        nothing = f"what was moved since then is back where it was, {count_of(len(back), 'bundle')}"
+        more = _elsewhere(admin, cancelled).values()
+        raise OperationalError("; ".join((f"{nothing}: nothing to undo", *more)))
     if len(ids) > IDS_MAX:
         raise OperationalError(
             f"there are {len(ids)} moves since then, and {IDS_MAX} are undone at once: a later "

@@ -39,6 +39,7 @@ class Backlog(Shape):
 
 _Key = tuple[str, str]
 """Topic, subscription."""
+NO_LIMITS: Mapping[_Key, Sequence[str]] = {}
 
 
 @dataclass(slots=True)
@@ -98,8 +99,15 @@ class BacklogFindings:
     _since_ms: dict[_Key, int] = field(default_factory=dict)
     """Those whose backlog grows → since when."""
 
-    def step(self, backlogs: Mapping[str, Sequence[Backlog]], now_ms: int) -> list[FindingShown]:
-        """Each broker that answered, with its greatest backlogs."""
+    def step(
+        self,
+        backlogs: Mapping[str, Sequence[Backlog]],
+        now_ms: int,
+        holders: Mapping[_Key, Sequence[str]] = NO_LIMITS,
+    ) -> list[FindingShown]:
+        """Each broker that answered, with its greatest backlogs; `holders`: the limits that hold
+        which subscription.
+        """
         for broker in sorted(backlogs):
             for backlog in backlogs[broker]:
                 key = backlog.topic, backlog.subscription
@@ -125,10 +133,14 @@ class BacklogFindings:
             by_topic[topic].append(looks)
             began_ms = self._since_ms[topic, looks.last.subscription]
             since_ms[topic] = min(since_ms.get(topic, began_ms), began_ms)
-        return bounded(_finding(those, since_ms[topic]) for topic, those in by_topic.items())
+        return bounded(
+            _finding(those, since_ms[topic], holders) for topic, those in by_topic.items()
+        )
 
 
-def _finding(growing: Sequence[_Looks], since_ms: int) -> FindingShown:
+def _finding(
+    growing: Sequence[_Looks], since_ms: int, holders: Mapping[_Key, Sequence[str]]
+) -> FindingShown:
     """About a topic, of which these subscriptions' backlogs grow; it names the one that grew most,
     since a sum over subscriptions would grow by more than comes in.
     """
@@ -138,6 +150,9 @@ def _finding(growing: Sequence[_Looks], since_ms: int) -> FindingShown:
     grow = "subscription of the topic grows" if others == 1 else "subscriptions of the topic grow"
     more = f" The backlog of {others:,} other {grow}, too." if others else ""
     nobody = "" if backlog.consumers else " No consumer is connected to the topic."
+    limits = holders.get((backlog.topic, backlog.subscription), ())
+    by_limits = f" Its consumers are held by {' and '.join(limits)}." if limits else ""
+    shows = "limits why" if limits else "topics stats"
     return FindingShown(
         kind="backlog",
         about=backlog.topic,
@@ -145,7 +160,7 @@ def _finding(growing: Sequence[_Looks], since_ms: int) -> FindingShown:
         title=words.backlog(backlog.subscription, backlog.topic, looks.grown / minutes),
         text=f"{backlog.messages:,} messages wait for this subscription, {looks.grown:,} more than "
         f"{minutes:.0f} minutes ago; {backlog.rate_in:,.1f} messages/s come into the topic and "
-        f"{backlog.rate_out:,.1f} go out to all its subscriptions.{more}{nobody}",
-        advice=words.CATCH_UP,
-        command=command("loadmanager admin topics stats", backlog.topic),
+        f"{backlog.rate_out:,.1f} go out to all its subscriptions.{more}{nobody}{by_limits}",
+        advice=words.RAISE_THE_LIMIT if limits else words.CATCH_UP,
+        command=command(f"loadmanager admin {shows}", backlog.topic),
     )

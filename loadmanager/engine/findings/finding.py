@@ -11,6 +11,7 @@ from loadmanager.kit.model import Shape
 
 Kind = Literal[
     "lost",
+    "lost often",
     "backlog",
     "clock",
     "disk",

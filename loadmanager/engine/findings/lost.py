@@ -1,4 +1,4 @@
-"""Brokers whose session was lost, and that are not back."""
+"""Brokers whose session was lost: those that are not back, and those that are lost often."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from loadmanager.engine.findings import words
 from loadmanager.engine.findings.finding import FindingShown, bounded, command
+from loadmanager.kit.text import moment
+from loadmanager.kit.units import HOUR_MS
 
 SECONDS_MAX = 120
 """Longer times are told in minutes."""
+OFTEN_MIN = 3
+"""So many losses, each within an hour of the one before, are a finding also of a broker that is
+back.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,41 @@ class LostBroker:
     unserved: int
     """Those of them that nobody serves."""
     lost_before: Sequence[int] = ()
-    """When it was lost before, the oldest first: each shortly before the next one."""
+    """When it was lost before, the oldest first: each an hour before the next one at most."""
+    back_ms: int | None = None
+    """When it came back; None: it has not."""
 
 
 def lost(brokers: Iterable[LostBroker]) -> list[FindingShown]:
-    """A finding for each, from the moment on at which it is known."""
-    return bounded(map(_finding, brokers))
+    """A finding for each that is gone, from the moment on at which it is known."""
+    return bounded(_finding(it) for it in brokers if it.back_ms is None)
+
+
+def lost_often(brokers: Iterable[LostBroker], now_ms: int) -> list[FindingShown]:
+    """A finding for each that was lost again and again and is back, until it has been there for an
+    hour.
+    """
+    return bounded(
+        _often(it, it.back_ms)
+        for it in brokers
+        if it.back_ms is not None
+        and now_ms - it.back_ms < HOUR_MS
+        and len(it.lost_before) + 1 >= OFTEN_MIN
+    )
+
+
+def _often(lost: LostBroker, back_ms: int) -> FindingShown:
+    return FindingShown(
+        kind="lost often",
+        about=lost.broker,
+        since=lost.lost_before[0],
+        title=words.lost_often(lost.broker, *_losses(lost)),
+        text=f"It was lost last at {moment(lost.since_ms)}, and is back since "
+        f"{moment(back_ms)}. Each time its bundles go to other brokers, and its clients with "
+        "them.",
+        advice=words.LOST_OFTEN,
+        command=command("loadmanager admin history", lost.broker),
+    )
 
 
 def _finding(lost: LostBroker) -> FindingShown:
@@ -56,6 +91,12 @@ def _again(lost: LostBroker) -> str:
     """How often it was lost."""
     if not lost.lost_before:
         return ""
+    times, within = _losses(lost)
+    return f" It was lost {times} times within {within}: its log says why."
+
+
+def _losses(lost: LostBroker) -> tuple[int, str]:
+    """How often it was lost, and within which time."""
     took_s = (lost.since_ms - lost.lost_before[0]) / 1000
     within = f"{took_s:.0f} s" if took_s < SECONDS_MAX else f"{took_s / 60:.0f} min"
-    return f" It was lost {1 + len(lost.lost_before)} times within {within}: its log says why."
+    return 1 + len(lost.lost_before), within

@@ -14,7 +14,7 @@ from loadmanager.engine.findings.flapping import FlappingFindings
 from loadmanager.engine.findings.held_connections import LimitedConnection, held_connections
 from loadmanager.engine.findings.hot_topics import Published, TopicFindings
 from loadmanager.engine.findings.leaders import LeaderChange
-from loadmanager.engine.findings.lost import LostBroker, lost
+from loadmanager.engine.findings.lost import LostBroker, lost, lost_often
 from loadmanager.engine.findings.sensors import Load, SensorFindings
 from loadmanager.engine.findings.throttling import HeldLimit, ThrottlingFindings
 from loadmanager.engine.findings.uneven import Stay, UnevenFindings
@@ -47,10 +47,13 @@ class Look:
     """Broker → those that its limits hold."""
     backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
     """Broker → its greatest ones."""
+    holders: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    """Topic and subscription → the limits that hold it."""
     disks: Mapping[str, Mapping[str, ResourceUsage]] = field(default_factory=dict)
     """Broker → what is stored there → how full that disk is."""
     unserved: Sequence[UnservedBundles] = ()
     lost: Sequence[LostBroker] = ()
+    """Also those that are back."""
     usages: Mapping[str, float] = field(default_factory=dict)
     """Broker → what it uses, as a fraction."""
     stays: Sequence[Stay] = ()
@@ -77,7 +80,7 @@ class Watch:
         grace_ms = look.strategies.grace_period_minutes * 60_000
         agree = registry.shedder(look.strategies.shedder).goes_with is not None
         findings = [
-            *self._backlogs.step(look.backlogs, now_ms),
+            *self._backlogs.step(look.backlogs, now_ms, look.holders),
             *self._sensors.step(look.loads, look.doubts, now_ms),
             *self._throttling.step(look.holding, now_ms),
             *held_connections(look.connections, now_ms),
@@ -90,6 +93,7 @@ class Watch:
             *self._hot_topics.step(look.loads, look.published, look.splits, now_ms),
             *unserved(look.unserved, now_ms),
             *lost(look.lost),
+            *lost_often(look.lost, now_ms),
             *self._uneven.step(look.usages, look.stays, now_ms),
         ]
         return sorted(findings, key=lambda it: (KINDS.index(it.kind), it.about))

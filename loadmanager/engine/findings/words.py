@@ -28,6 +28,10 @@ START_AGAIN = (
     "Look at its process, its machine and its network, and start it again. If it is not to come "
     "back: `loadmanager admin brokers forget`."
 )
+LOST_OFTEN = (
+    "Its log and its machine say why it ends, is cut off or stands still again and again. Until "
+    "that is mended: `loadmanager admin drain` takes its bundles away, and keeps others off it."
+)
 KEPT_BACK = (
     "`loadmanager admin bundles unpin` ends a pin; a grace period ends after "
     "loadBalancerSheddingGracePeriodMinutes. An operator's move needs to wait for neither."
@@ -55,6 +59,11 @@ MAKE_ROOM = (
 CATCH_UP = (
     "Consumers must take more than comes in: add some, or see what holds them. Delete a "
     "subscription that nobody needs."
+)
+
+RAISE_THE_LIMIT = (
+    "Raise that limit, or remove it, if the broker can bear what the consumers would take; until "
+    "then more consumers take no more."
 )
 
 
@@ -118,6 +127,11 @@ def backlog(subscription: str, topic: str, per_minute: float) -> str:
 def lost(broker: str) -> str:
     """A title."""
     return f"{broker} was lost, and is not back"
+
+
+def lost_often(broker: str, times: int, within: str) -> str:
+    """A title: a broker that is back."""
+    return f"{broker} was lost {times} times within {within}, and is back"
 
 
 def uneven(broker: str, usage: float, mean: float) -> str:

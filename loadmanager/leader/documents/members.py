@@ -76,6 +76,11 @@ class AbsentBroker(Shape):
         """Whether it is not back."""
         return self.back_at is None
 
+    def lost_after(self, at_ms: int) -> int | None:
+        """When it was lost first after a moment; None: it was not."""
+        losses = [*self.lost_before, self.left_at] if self.how == "lost" else []
+        return next((it for it in losses if it >= at_ms), None)
+
     def losses_until(self, at_ms: int) -> list[int]:
         """Those that one of then follows within an hour: a process that ends again and again, say;
         the last ones.

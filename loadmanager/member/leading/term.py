@@ -348,11 +348,17 @@ def _operations(
         boundaries=leads.cluster.namespaces.bundles,
         records=PlanRecords(base.broker_id, leads.history),
     )
+
+    def lost_after(broker: str, at_ms: int) -> int | None:
+        members = leads.cluster.leading.members
+        absent = [] if members is None else members.shown().absent
+        return next((it.lost_after(at_ms) for it in absent if it.broker == broker), None)
+
     return Operations(
         undo=TermUndo(
             epoch=term.epoch,
             documents=DocumentsBack(wishes=leads.cluster.wishes, quotas=quotas, draining=draining),
-            moves=MovesBack(plans=plans),
+            moves=MovesBack(plans=plans, owned_since=owners.since, lost_after=lost_after),
         ),
         moves=moves,
         draining=draining,

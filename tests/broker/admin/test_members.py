@@ -16,6 +16,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.leader.brokers import Departure
 from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.findings import TermFindings
 from loadmanager.leader.members import TermMembers
 
 HALF = "acme/orders/0x00000000_0x40000000"
@@ -279,6 +280,25 @@ async def test_a_broker_that_comes_back() -> None:
         entry = await absent(served, name, how="lost", sameProcess=True)
         assert entry["backAt"] >= entry["leftAt"]
         assert entry["restarts"] == 0
+
+
+async def test_a_broker_that_is_lost_again_and_again() -> None:
+    """Once it is back for the third time, the leader's next look finds it."""
+    async with serving(brokers=2) as served:
+        name, store, left_at = served.broker_id(1), served.brokers[1].store, 0
+        findings = served.brokers[0].use.leading.findings
+        assert isinstance(findings, TermFindings)
+        for _ in range(3):
+            store.expire()
+            gone = await absent(served, name, how="lost", backAt=None)
+            assert gone["leftAt"] > left_at
+            left_at = gone["leftAt"]
+            store.resume()
+            await absent(served, name, how="lost", sameProcess=True)
+        await findings.step()
+        (finding,) = (it for it in findings.shown().findings if it.about == name)
+        assert finding.kind == "lost often"
+        assert finding.title.startswith(f"{name} was lost 3 times within ")
 
 
 async def test_clients_of_a_broker_that_is_lost_again_meanwhile() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import sqlite3
 from contextlib import closing
@@ -395,6 +396,36 @@ async def test_moves_that_cancel_out_and_a_pause_are_told(
         assert paused.endswith("`loadmanager admin moves resume` ends it")
         assert "moves pause` holds it" not in text
         await moved_to(served, SECOND, 0)
+
+
+async def test_what_a_loss_took_elsewhere_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where each such bundle is, since when, and that the broker was lost to which it was moved;
+    also of a bundle whose moves cancel out.
+    """
+    async with serving(3) as served:
+        lost, other = served.broker_id(1), served.broker_id(2)
+        await served.own(FIRST, at=0)
+        await served.own(SECOND, at=1)
+        moved = await do(served, "POST", MOVES, {"bundle": FIRST, "destination": lost})
+        for destination in (other, lost):
+            await do(served, "POST", MOVES, {"bundle": SECOND, "destination": destination})
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        since = await eventually(
+            lambda: why_not(served, moved), lambda why: f"{lost} was lost at" in why, within_s=20
+        )
+        nobody = rf"nobody owns it now, since {lost} was lost at \S+Z: its next lookup places it"
+        assert re.fullmatch(nobody, since)
+        await served.own(FIRST, SECOND, at=2)
+        why = await eventually(
+            lambda: why_not(served, moved), lambda why: ", since" in why, within_s=20
+        )
+        now = rf"it is at {other} now, since \S+Z, and not at {lost} any more"
+        assert re.fullmatch(rf"{now}, which was lost at \S+Z", why)
+        _, text = await at_a_terminal(served, capsys, "--moves", "--since", "1970-01-01")
+        told = rf"    {SECOND} is at {other} now, since .+, and not at {lost} any more, which was "
+        assert re.search(told, text), text
+        assert "was moved back to where it was: no move is left to undo" in text
 
 
 def test_grants_in_words() -> None:

@@ -158,6 +158,20 @@ async def test_roles_and_commands() -> None:
                     await topics.delete_subscription(TOPIC, planted, force=True)
 
 
+async def test_stats_name_the_roles_of_clients() -> None:
+    """Of producers and of consumers."""
+    async with secured() as cluster:
+        (broker,) = cluster.brokers
+        await broker.serve(TOPIC)
+        await attached(cluster, await broker.listen(), "both")
+        stats = await broker.parts.hosting.topic_host.stats(TOPIC)
+        (producer,), (consumer,) = (
+            stats["publishers"],
+            stats["subscriptions"]["of-both"]["consumers"],
+        )
+        assert (producer["role"], consumer["role"]) == ("both", "both")
+
+
 async def attached(
     cluster: Cluster, port: int, role: str, topic: TopicName = TOPIC
 ) -> tuple[Client, Client]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -381,6 +382,30 @@ def test_brokers_that_are_lost() -> None:
     assert day.look() == []
 
 
+def test_a_broker_that_is_lost_often_and_is_back() -> None:
+    """From the look after its return on, until it has been there for an hour; not one that was lost
+    once or twice, or that is away: this is a finding already.
+    """
+    day = Day()
+    back_ms = 5 * MINUTE_MS
+    often, twice = (
+        LostBroker(name, 4 * MINUTE_MS, "", 0, 0, lost_before=before, back_ms=back_ms)
+        for name, before in (("b1", [0, MINUTE_MS]), ("b2", [0]))
+    )
+    assert _kinds(day.look(lost=[replace(often, back_ms=None)])) == [("lost", "b1")]
+    day.minute = 5
+    (finding,) = day.look(lost=[often, twice])
+    assert (finding.kind, finding.about, finding.since) == ("lost often", "b1", 0)
+    assert finding.title == "b1 was lost 3 times within 4 min, and is back"
+    assert finding.text.startswith(
+        "It was lost last at 1970-01-01T00:04:00Z, and is back since 1970-01-01T00:05:00Z."
+    )
+    assert finding.command == "loadmanager admin history b1"
+    day.minute = 63
+    assert _kinds(day.look(lost=[often, twice])) == [("lost often", "b1")]
+    assert day.look(lost=[often, twice]) == []
+
+
 def test_load_that_pins_and_grace_periods_keep_uneven() -> None:
     """For ten minutes, in the words of the decisions; not where nothing else would move, or where
     the load is even.
@@ -556,6 +581,22 @@ def test_a_backlog_that_grows() -> None:
     assert finding.since == MINUTE_MS
     assert "is connected" not in finding.text
     assert _backlogs(day, [27_000] * 11) == []
+
+
+def test_a_backlog_that_a_limit_makes() -> None:
+    """Named, with the command that tells more of it; not a limit of another subscription."""
+    day, topic = Day(), "persistent://acme/orders/in"
+    holders = {(topic, "audit"): ["other"], (topic, "billing"): [f"{topic} dispatch", "b publish"]}
+    for minute in range(11):
+        look = {"b1": [_backlog(1_000 + 600 * minute)]}
+        findings = day.look(backlogs=look, holders=holders)
+    (finding,) = findings
+    assert finding.text.endswith(f" Its consumers are held by {topic} dispatch and b publish.")
+    assert finding.advice.startswith("Raise that limit")
+    assert finding.command == f"loadmanager admin limits why {topic}"
+    (finding,) = day.look(backlogs={"b1": [_backlog(9_000)]})
+    assert "held by" not in finding.text
+    assert finding.command == f"loadmanager admin topics stats {topic}"
 
 
 def test_backlogs_of_two_subscriptions_of_a_topic() -> None:
