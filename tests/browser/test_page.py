@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -701,6 +703,89 @@ async def test_room_is_given_to_what_is_there() -> None:
                 figures = "[...document.querySelectorAll('.broker .strong')]"
                 texts = await page.value(f"{figures}.map((it) => parseInt(it.innerText))")
                 assert all(first >= second - 5 for first, second in pairwise(texts))
+
+
+class Told(Made):
+    """A made-up cluster that does not answer for a while, and what is told of it."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 4)
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.usage, self.absent, self.findings = 0.3, list[dict[str, Any]](), list[str]()
+
+    def cluster(self) -> dict[str, Any]:
+        """Brokers with this usage, and those that left."""
+        told = super().cluster()
+        brokers = [{**each, "usage": self.usage} for each in told["brokers"]]
+        return {**told, "absent": self.absent, "brokers": brokers, "expected": 0}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Once it answers again."""
+        await self.answers.wait()
+        if request.match_info["what"] != "findings":
+            return await super().answer(request)
+        about = {"kind": "hot", "about": "x", "since": 0, "text": "", "advice": "", "command": None}
+        return web.json_response({"findings": [{**about, "title": it} for it in self.findings]})
+
+    def lose(self, number: int, *, back: bool = False) -> None:
+        """A broker had two bundles and four clients, of which one is back."""
+        now_ms = int(time.time_ns() / 1e6)
+        self.absent.append(
+            {
+                "broker": f"lost-{number}:8080",
+                "how": "lost",
+                "leftAt": now_ms - 60_000,
+                "backAt": now_ms - 9_000 if back else None,
+                "bundles": 2,
+                "placed": 2 if back else 1,
+                "placedAt": now_ms - 30_000,
+                "clients": 4,
+                "clientsBack": 1,
+                "sign": "",
+            }
+        )
+
+
+async def test_a_broker_that_is_silent_is_told() -> None:
+    """Frozen, say: what the page shows is said to be old at once, and then that nobody answers."""
+    cluster = Told()
+    async with browser() as page, made(cluster) as url:
+        await page.go(f"{url}/ui")
+        await page.wait("document.querySelectorAll('.broker').length > 2")
+        assert "as of" not in await page.value("document.querySelector('.top').innerText")
+        cluster.answers.clear()
+        await page.wait_text("as of", ".top")
+        await page.wait_text("does not answer", ".trouble")
+        cluster.answers.set()
+        await page.wait("!document.querySelector('.trouble')")
+        await page.wait("!document.querySelector('.top').innerText.includes('as of')")
+
+
+async def test_the_first_line_tells_what_is_wrong() -> None:
+    """The worst of what is seen; that nothing moves is no comfort then."""
+    cluster = Told()
+    level = "document.querySelector('.status').className"
+    async with browser() as page, made(cluster) as url:
+        await page.go(f"{url}/ui")
+        await page.wait_text("BalancedShedder has run 9 cycles in this term", ".status")
+        assert await page.value(level) == "status ok"
+        cluster.usage = 1.7
+        await page.wait_text("broker-0.pulsar.svc:8080 uses 170", ".status")
+        assert await page.value(level) == "status warn"
+        cluster.findings = ["m3 is throttled", "m4 is hot"]
+        await page.go(f"{url}/ui?again")
+        await page.wait_text("m3 is throttled, and 1 other finding.", ".status")
+        cluster.lose(1, back=True)
+        await page.wait_text("Only 1 of 4 clients of lost-1:8080, which was lost, are", ".status")
+        assert await page.value(level) == "status warn"
+        cluster.lose(2)
+        await page.wait_text("lost-2:8080 lost", ".status")
+        cluster.lose(3)
+        await page.wait_text("2 brokers are lost: lost-2:8080", ".status")
+        await page.wait_text("they had 4 bundles, 2 without an owner", ".status")
+        await page.wait_text("lost-3:8080 lost", ".lately")
+        assert await page.value(level) == "status bad"
 
 
 @contextlib.asynccontextmanager

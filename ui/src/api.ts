@@ -34,6 +34,7 @@ export async function call<T>(
   path: string,
   body?: unknown,
   broker?: string,
+  withinMs = TIMEOUT_MS,
 ): Promise<T> {
   const headers = credentials();
   if (broker) {
@@ -49,7 +50,7 @@ export async function call<T>(
       headers,
       body: body === undefined ? null : JSON.stringify(body),
       cache: "no-store",
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(withinMs),
     });
     text = await answer.text();
   } catch {
@@ -80,5 +81,5 @@ function kindOf(status: number): Kind {
   return status >= 500 ? "unavailable" : "refused";
 }
 
-export const get = <T>(path: string, broker?: string): Promise<T> =>
-  call<T>("GET", path, undefined, broker);
+export const get = <T>(path: string, broker?: string, withinMs?: number): Promise<T> =>
+  call<T>("GET", path, undefined, broker, withinMs);

@@ -13,10 +13,11 @@ import { Find, finding } from "./find";
 import { Findings } from "./findings";
 import { bytes, clock, count, duration, messages, moment, percent, plural } from "./format";
 import { Heat } from "./heat";
+import type { AbsentBroker } from "../generated/openapi";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
-import { absenceText, ordered, returnText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, downAt, downs, isDaemon, link, moves, pageOf, panel, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { absenceText, isCounted, ordered, returnText, sentence } from "./sentences";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastNotes, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Side } from "./story";
@@ -26,6 +27,8 @@ import { PastNote, TimeBar } from "./timebar";
 import { DAY_MS, shownAt, when } from "./when";
 
 const LATELY_MAX = 3;
+const LOST_MAX = 3; // brokers that the first line names
+const FULL = 0.95;
 const KEYS: [string, string, () => void][] = [
   ["f", "find a broker, bundle, namespace, topic or decision", () => finding.set(true)],
   ["b", "go to the brokers", () => focus("broker-rows")],
@@ -91,6 +94,36 @@ function headroom(room: NonNullable<Cluster["headroom"]>, { brokers, replay }: C
   );
 }
 
+// Several brokers that were lost; a line for each follows.
+function lostText(lost: AbsentBroker[]): string {
+  const named = lost
+    .slice(0, LOST_MAX)
+    .map(({ broker, leftAt }) => `${broker} ${duration(shownAt() - leftAt)} ago`);
+  const more = lost.length > LOST_MAX ? ` and ${lost.length - LOST_MAX} more` : "";
+  const sum = (of: (absence: AbsentBroker) => number): number =>
+    lost.reduce((total, absence) => total + of(absence), 0);
+  const left = sum(({ bundles = 0, placed = 0 }) => bundles - placed);
+  const owners = left ? `${count(left)} without an owner` : "all placed";
+  const had = `${plural(sum(({ bundles = 0 }) => bundles), "bundle")}, ${owners}`;
+  return `${lost.length} brokers are lost: ${named.join(", ")}${more}; they had ${had}.`;
+}
+
+// What is wrong although the balancer has nothing to do: clients that are not back, a broker that uses
+// all it has, and what was found.
+function troubleText(now: Cluster): string | null {
+  const away = returned(now, shownAt()).find(
+    (absence) => (absence.clientsBack ?? 0) < (absence.clients ?? 0) && !isCounted(absence),
+  );
+  if (away)
+    return `Only ${away.clientsBack ?? 0} of ${plural(away.clients ?? 0, "client")} of ${away.broker}, which was lost, are back.`;
+  const [first, ...others] = findings.value;
+  const more = others.length ? `, and ${plural(others.length, "other finding", "other findings")}` : "";
+  if (first) return `${first.title}${more}.`;
+  const [hottest] = now.brokers.filter(runs).sort((a, b) => (b.usage ?? 0) - (a.usage ?? 0));
+  if ((hottest?.usage ?? 0) >= FULL) return `${hottest?.broker} uses ${percent(hottest?.usage ?? 0)} of what it has.`;
+  return null;
+}
+
 function status(now: Cluster): { text: string; level: string } {
   const then = when.value;
   const down = then && downAt(then.at);
@@ -99,10 +132,14 @@ function status(now: Cluster): { text: string; level: string } {
     const text = `The whole cluster was down, ${took}.`;
     return { text, level: "bad" };
   }
+  const [lapse] = pastLapses.value;
+  if (lapse) return { text: lapse, level: "bad" };
   if (then && !now.brokers.some(runs)) return { text: "Nothing is recorded of then.", level: "warn" };
   const { moves: queue, paused } = now;
   const gone = absences(now);
-  const [absent] = gone.filter(({ how }) => how === "lost").concat(gone);
+  const lost = gone.filter(({ how }) => how === "lost");
+  if (lost.length > 1) return { text: lostText(lost), level: "bad" };
+  const [absent] = lost.concat(gone);
   const missing = (now.expected ?? 0) - now.brokers.filter(runs).length;
   const stale = now.brokers.filter(isStale).length;
   if (absent?.how === "lost" || (absent && missing > 0)) {
@@ -138,10 +175,16 @@ function status(now: Cluster): { text: string; level: string } {
     const text = `${plural(left, "bundle")} of ${waits.broker}, which was lost, had no owner yet.`;
     return { text: then ? text : text.replace(" had ", left === 1 ? " has " : " have "), level: "warn" };
   }
+  const wrong = troubleText(now);
+  if (wrong) return { text: wrong, level: "warn" };
   if (then && pastNotes.value?.length)
     return { text: "Not all that was is here: see the notes above.", level: "warn" };
   const last = decisions.value.find((decision) => decision.kind === "shed");
   if (!last && when.value) return { text: "No cycle is recorded of the time before.", level: "warn" };
+  if (!last && now.cycles) {
+    const text = `${now.shedder} has run ${plural(now.cycles, "cycle")} in this term; ${LISTED} decisions came after the last one.`;
+    return { text, level: "ok" };
+  }
   if (!last) return { text: `${now.shedder} has not run yet in this term.`, level: "ok" };
   const { mark, head } = sentence(last, String);
   return mark === "quiet"
@@ -154,6 +197,8 @@ function Summary(): JSX.Element | null {
   use(decisions);
   use(downs);
   use(pastNotes);
+  use(pastLapses);
+  use(findings);
   if (!now) return null;
   const live = now.brokers.filter(runs);
   const sum = (of: (broker: Broker) => number | null): number =>
@@ -179,12 +224,19 @@ function Summary(): JSX.Element | null {
 function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
+  const away = now ? absences(now).filter(({ how }) => how === "lost") : [];
+  const those = away.length > 1 ? away : []; // the first line tells of one
   const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < DAY_MS);
   const lapses = useRecorded(unproven, "", !use(when));
-  if (!lost.length && !lately.length && !lapses.length) return null;
+  if (!those.length && !lost.length && !lately.length && !lapses.length) return null;
   const more = lost.length - LATELY_MAX;
   return (
     <ul class="lately" aria-label="What was lost lately">
+      {those.map((absence) => (
+        <li key={absence.broker} class="problem">
+          {absenceText(absence)}.
+        </li>
+      ))}
       {lately.map(({ begin, end }) => (
         <li key={begin}>
           The whole cluster was down from {moment(begin, true)} to {clock(end)}, for{" "}
@@ -265,7 +317,7 @@ function Trouble(): JSX.Element | null {
           ? `The broker at ${location.host} does not answer`
           : `There is no answer: ${message.replace(/; try again$/, "")}`}
       </b>
-      , for {duration(Date.now() - since)} now. {again ? `Trying again in ${again} s.` : "Trying again."}
+. It was asked again and again for {duration(Date.now() - since)}. {again ? `Trying again in ${again} s.` : "Trying again."}
       {known && ` What you see is of ${clock(known.at)}.`}
       {state === "unreachable" && others.length > 0 && (
         <span>

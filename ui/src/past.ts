@@ -1,6 +1,6 @@
 // What was at a time gone by: the archives of all brokers are asked, and their answers merged.
 import { Failure, V1, get } from "./api";
-import { duration, moment, plural } from "./format";
+import { clock, duration, moment, plural } from "./format";
 import type { Broker } from "./state";
 import type {
   AbsentBroker,
@@ -55,6 +55,7 @@ export interface Past {
   findings: FindingShown[];
   paused: PauseShown | null; // as far as it was ordered in the time of the lists
   throttled: ThrottledShown;
+  lapses: string[]; // that brokers stood still or had no answer of the metadata store then
   notes: string[];
   missing: Record<string, string>;
 }
@@ -243,7 +244,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
           consumers: point.of("consumers"),
         }
       : null,
-    decisions: decisionsOf(decided.parts),
+    decisions: decisionsOf(asOf(decided.parts, at)),
     recordedSince: decided.since,
   };
 }
@@ -289,14 +290,14 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
       }),
     );
   bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
-  return { bundles, leftAt, decisions: decisionsOf(decided.parts), recordedSince: decided.since };
+  return { bundles, leftAt, decisions: decisionsOf(asOf(decided.parts, at)), recordedSince: decided.since };
 }
 
 export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came, found, steps] = await Promise.all([
+  const [loads, heat, decided, changed, came, found, steps, lapses] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
@@ -304,6 +305,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
     events(["kind=ownership"], `since=${at - NEAR_MS}&until=${at}&limit=${MEMBERS}`),
+    askLapses(at, at + HOUR_MS),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
   // Dead, though nobody recorded that it was lost: its archive has no sign of it, as `ended_before` of
@@ -317,10 +319,10 @@ export async function askPast({ at, last }: When): Promise<Past> {
     .flatMap(brokerRows);
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts);
   const changes = ordersOf(changed.parts);
-  // What was said again later had been said until then.
+  const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
   const decisions = decisionsOf(
-    decided.parts.map((event) => (event.last > at ? { ...event, last: at, times: 1 } : event)),
-    (ts) => ts < at && afterAll(decided.parts)(ts),
+    asOf(decided.parts, at),
+    (ts) => !again.has(ts) && afterAll(decided.parts)(ts),
   );
   const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
@@ -337,9 +339,22 @@ export async function askPast({ at, last }: When): Promise<Past> {
     findings: findingsAt(found.parts, came.parts, at),
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
+    lapses: lapses.filter((it) => sinceOf(it) <= at && at <= it.end).map(lapseThen),
     notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker))),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
+}
+
+// Events as they stood at a moment, as `as_of` of the command line has it: of a reason that came again
+// the record has the figures of the last time.
+const asOf = (found: ArchivedEvent[], at: number): ArchivedEvent[] =>
+  found.map((event) => (event.last <= at ? event : begun(event)));
+
+function begun(event: ArchivedEvent): ArchivedEvent {
+  const code = text(event.record, "code") || text(event.record, "reason");
+  const reason = `${code} since ${clock(event.ts)}, with figures that are not recorded of then`;
+  const record = { ...event.record, reason, why: {} } as unknown as ArchivedEvent["record"];
+  return { ...event, last: event.ts, times: 1, record };
 }
 
 // What leaders had found wrong, as `findings_then` of the command line has it
@@ -585,8 +600,18 @@ const PROVEN_MS = 12_000;
 const SAME_MS = 1_500; // what ends and begins within this is one event
 const STILL = "frozen, or without a CPU";
 
-function lapseText({ begin, end, names, stood, answered }: Lapse): string {
-  const since = answered && !stood.size ? Math.min(begin, answered) : begin;
+const sinceOf = ({ begin, stood, answered }: Lapse): number =>
+  answered && !stood.size ? Math.min(begin, answered) : begin;
+
+// The same of a moment within it.
+function lapseThen(lapse: Lapse): string {
+  if (sinceOf(lapse) === lapse.begin || lapse.names.size === 1) return lapseText(lapse);
+  return `The metadata store did not answer ${lapse.names.size} brokers then. ${lapseText(lapse)}`;
+}
+
+function lapseText(lapse: Lapse): string {
+  const { begin, end, names, stood } = lapse;
+  const since = sinceOf(lapse);
   const between = `From ${moment(since, true)} to ${moment(end, true)} (${duration(end - since)})`;
   const all = [...names].sort();
   const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
@@ -628,7 +653,17 @@ function joined(times: Unproven[]): Unproven[] {
 }
 
 export async function askUnproven(since: number): Promise<string[]> {
-  const { parts } = await ask<ArchivedEvents>(`events?kind=member&since=${since}&limit=${MEMBERS}`);
+  const lapses = await askLapses(since, null);
+  const before = lapses.length - LAPSES;
+  const more =
+    before > 0 ? [`${before} more times before, brokers stood still or could not prove their sessions.`] : [];
+  return [...more, ...lapses.slice(-LAPSES).map(lapseText)];
+}
+
+// Those that ended in a time, the oldest first.
+async function askLapses(since: number, until: number | null): Promise<Lapse[]> {
+  const range = until === null ? `since=${since}` : `since=${since}&until=${until}`;
+  const { parts } = await ask<ArchivedEvents>(`events?kind=member&${range}&limit=${MEMBERS}`);
   const told = parts.flatMap((part) => part.events).map(({ ts, record }) => {
     const took = figure(record, "tookMs") ?? 0, event = text(record, "event");
     const unanswered = event === "proven" ? (figure(record, "unheardMs") ?? 0) : 0;
@@ -645,10 +680,7 @@ export async function askUnproven(since: number): Promise<string[]> {
     if (stood) lapse.stood.set(of, stood);
     else if (unanswered) lapse.answered = Math.max(lapse.answered, begin - unanswered);
   }
-  const before = lapses.length - LAPSES;
-  const more =
-    before > 0 ? [`${before} more times before, brokers stood still or could not prove their sessions.`] : [];
-  return [...more, ...lapses.slice(-LAPSES).map(lapseText)];
+  return lapses;
 }
 
 // Who was refused something since then and how often, the last one first.
@@ -1015,6 +1047,7 @@ function holdsOf(all: ArchivedLoads[]): ThrottledShown {
       brokers[broker] = {
         causes: {},
         connections: [],
+        subscriptions: [],
         limits,
         limitsTotal: limits.length,
         pausedConnections: 0,

@@ -320,7 +320,7 @@ function absentClients(absence: Absent): string {
 }
 
 // Whether nobody counts its clients any more.
-function isCounted({ leftAt, placedAt, placed = 0, bundles = 0 }: Absent): boolean {
+export function isCounted({ leftAt, placedAt, placed = 0, bundles = 0 }: Absent): boolean {
   return placed === bundles && shownAt() > Math.max(leftAt, placedAt ?? 0) + COUNTED_MS;
 }
 

@@ -32,13 +32,17 @@ const LIVE_INTERVAL_MS = 5_000;
 const AFTER_EVENT_MS = 250;
 const ALL_EVERY_MS = 30_000;
 const RETRY_MAX_MS = 10_000;
+// What the page shows is old when the broker has not answered for so long, and the broker counts as
+// silent after this: it may wait for a leader that is frozen meanwhile.
+const LATE_MS = 5_000;
+const LOOK_MS = 15_000;
 const SLOW_FACTOR = 10;
 const BROKERS_MAX = 1_000;
 export const HEAT_ROWS = 60;
 export const LISTED = 100;
 
 export interface Link {
-  state: "loading" | "ok" | Kind;
+  state: "loading" | "ok" | "late" | Kind;
   message: string;
   since: number;
   retryAt: number;
@@ -72,6 +76,8 @@ export const changes = new Store<Changes | null>(null);
 export const problems = new Store<Record<string, string>>({});
 // What is to be said of a time gone by: what is missing of it. Null: the page shows now.
 export const pastNotes = new Store<string[] | null>(null);
+// That brokers stood still or had no answer of the metadata store at that time.
+export const pastLapses = new Store<string[]>([]);
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 
@@ -167,7 +173,7 @@ async function turnOnce(): Promise<void> {
   if (pastNotes.value) forgetAll();
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
   happened = false;
-  cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
+  cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
   const daemon = isDaemon(cluster.value);
   if (cluster.value && !daemon && mayHaveBeenDown(cluster.value)) void lookForDowns();
   const work = daemon
@@ -194,6 +200,7 @@ async function turnOnce(): Promise<void> {
 
 function forgetAll(): void {
   pastNotes.set(null);
+  pastLapses.set([]);
   problems.set({});
   happened = true;
   for (const store of [heat, decisions, moves, throttled, changes]) store.set(null);
@@ -210,6 +217,7 @@ async function showPast(then: When): Promise<void> {
   if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], findings: [] });
   if (when.value !== then || !cluster.value) return;
   shownOf = then;
+  pastLapses.set(past.lapses);
   problems.set({});
   findings.set(past.findings);
   goals.set([]);
@@ -231,7 +239,7 @@ function clusterOf(now: Cluster, then: When, past: Past): Cluster {
     absent: past.absent,
     brokers: past.brokers,
     bundles: past.bundles,
-    total: past.brokers.length + past.absent.filter(({ backAt }) => typeof backAt !== "number").length,
+    total: past.brokers.length,
     expected: 0,
     headroom: null,
     paused: past.paused,
@@ -305,12 +313,16 @@ async function look(): Promise<void> {
   const began = performance.now();
   const interval = (): number => (stream.live.value ? LIVE_INTERVAL_MS : INTERVAL_MS);
   let wait = interval();
+  const lateTimer = window.setTimeout(() => {
+    if (link.value.state === "ok" && !when.value) link.set({ ...link.value, state: "late" });
+  }, LATE_MS);
   try {
     await turnOnce();
     failures = 0;
     if (link.value.state !== "ok") {
+      const late = link.value.state === "late";
       link.set({ state: "ok", message: "", since: Date.now(), retryAt: 0 });
-      if (!isDaemon(cluster.value)) {
+      if (!late && !isDaemon(cluster.value)) {
         void stream.begin(onEvent);
         void readIntervals();
       }
@@ -325,6 +337,7 @@ async function look(): Promise<void> {
     const since = link.value.state === error.kind ? link.value.since : Date.now();
     link.set({ state: error.kind, message: error.message, since, retryAt: Date.now() + wait });
   } finally {
+    clearTimeout(lateTimer);
     running = false;
     // What happened meanwhile is looked at soon.
     timer = window.setTimeout(look, happened ? AFTER_EVENT_MS : wait);
