@@ -461,6 +461,9 @@ async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[
     async with serving() as served:
         shell = Shell(served, capsys)
         await served.own(FIRST, at=1)
+        already = await shell.run("bundles", "unload", FIRST, "--to", served.broker_id(1))
+        text = f"{FIRST} is at {served.broker_id(1)} already: nothing to unload"
+        assert already[:2] == (1, text)
         upper = FIRST.replace("0x4", "0X4")
         assert (await shell.run("bundles", "unload", upper))[:2] == (
             0,

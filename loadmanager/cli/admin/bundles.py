@@ -173,6 +173,9 @@ def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
     brokers, missing = owners(admin)
     name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
     owner = brokers.get(name)
+    if owner is not None and owner == to:
+        text = f"{bundle} is at {owner} already: nothing to unload"
+        return Output({"unloaded": False}, text, status=1, missing=missing)
     unload_bundle(admin, bundle, to)
     if owner is not None:
         end = f" to {to}" if to else "; the next lookup places it"
