@@ -395,7 +395,9 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     end = "partitioned-stats?perPartition=false" if count else "stats"
     stats, raw = admin.ask("GET", f"{path}/{end}", None, TopicStats)
     figures = [
-        f"{name:32}{value}" for name, value in raw.items() if not isinstance(value, dict | list)
+        f"{name:32}{_figure(name, value)}"
+        for name, value in raw.items()
+        if not isinstance(value, dict | list)
     ]
     subscriptions = [
         (
@@ -443,3 +445,15 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     if producers:
         parts.append(table(("producer", "address", "access", "msg in/s", "role"), producers))
     return Output(raw, tuple(parts))
+
+
+def _figure(name: str, value: object) -> str:
+    """A figure of Pulsar's document with its unit, as its name says it."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return str(value)
+    number = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    if name.startswith("msgThroughput"):
+        return f"{number} bytes/s"
+    if name.startswith("msgRate"):
+        return f"{number} messages/s"
+    return f"{number} bytes" if name.startswith("bytes") or name.endswith("Size") else number
