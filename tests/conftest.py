@@ -24,8 +24,10 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 pytest.register_assert_rewrite("loadmanager.testing.store_contract")
 
 SPARK = "tests/nightly/"
-APART = ("tests/nightly/test_shared_storage.py", "tests/nightly/test_standalone_cluster.py")
-"""Modules whose Java processes are their own."""
+ON_HDFS = ("tests/nightly/test_shared_storage.py", "tests/nightly/test_standalone_cluster.py")
+"""Modules whose Java processes are their own, but for one HDFS, which takes long to start."""
+ARCHITECTURE = "tests/architecture/"
+"""Tests that share the trees of all our code, which take seconds to make."""
 TOGETHER = (
     "tests/broker/protocol/test_bad_frames.py",
     "tests/broker/protocol/test_stock_client.py",
@@ -33,10 +35,10 @@ TOGETHER = (
     "tests/browser/test_page.py",
     "tests/cli/test_tournament.py",
     "tests/deploy/test_wheel.py",
-    *APART,
+    "tests/lab/test_worlds.py",
     "tests/oracle/test_vectors.py",
 )
-"""Modules whose tests share what takes long to start."""
+"""Modules whose tests share what takes long to start, or to compute."""
 SIMULATION = "tests/simulation/"
 COMPUTE = (
     SIMULATION,
@@ -98,8 +100,12 @@ class TogetherOrAlone(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        if module.startswith(SPARK) and module not in APART:
+        if module in ON_HDFS:
+            return "hdfs"
+        if module.startswith(SPARK):
             return "spark"
+        if module.startswith(ARCHITECTURE):
+            return ARCHITECTURE
         return module if module in TOGETHER else nodeid
 
 
