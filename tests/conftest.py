@@ -50,6 +50,15 @@ COMPUTE = (
     "tests/scenarios/",
 )
 """Folders whose tests wait for nothing."""
+WAITING = (
+    "tests/broker/admin/test_patience.py",
+    "tests/cli/test_cut_off.py",
+    "tests/steer/test_daemon.py",
+    "tests/steer/test_dead_man.py",
+    "tests/steer/test_faults.py",
+    "tests/steer/test_turns.py",
+)
+"""Modules of tests that wait as long as those of whole systems do."""
 FEW = 4
 """So many tests of the simulation come after each module of long tests that wait."""
 _chroots = itertools.count()
@@ -124,7 +133,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     parts: dict[tuple[bool, bool], list[pytest.Item]] = {}
     for item in others:
         computes = item.nodeid.startswith(COMPUTE)
-        long = item.nodeid.startswith(SIMULATION) or item.get_closest_marker("system") is not None
+        long = item.nodeid.startswith((SIMULATION, *WAITING)) or (
+            item.get_closest_marker("system") is not None
+        )
         parts.setdefault((long, computes), []).append(item)
     items[:] = spark
     for long in (True, False):

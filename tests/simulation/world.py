@@ -74,7 +74,8 @@ class Machine(asyncio.BaseEventLoop):
     def step(self) -> None:
         """One turn of the loop: what asyncio's does, without files to wait for."""
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0]._when < self.world.now_s + RESOLUTION_S:
+        due_s = self.world.now_s + RESOLUTION_S
+        while scheduled and scheduled[0]._when < due_s:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False
             ready.append(handle)
@@ -83,7 +84,13 @@ class Machine(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    try:  # as `handle._run` does
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - a bug fails the run
+                        story = {"message": f"exception in {handle!r}", "exception": error}
+                        self.call_exception_handler({**story, "handle": handle})
         finally:
             asyncio.events._set_running_loop(None)
 
