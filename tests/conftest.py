@@ -35,8 +35,11 @@ TOGETHER = (
     "tests/browser/test_page.py",
     "tests/cli/test_tournament.py",
     "tests/deploy/test_wheel.py",
+    "tests/kit/zookeeper/test_beside_zookeeper.py",
+    "tests/kit/zookeeper/test_store_attacks.py",
     "tests/lab/test_worlds.py",
     "tests/oracle/test_vectors.py",
+    "tests/system/test_secured.py",
 )
 """Modules whose tests share what takes long to start, or to compute."""
 SIMULATION = "tests/simulation/"
