@@ -74,8 +74,7 @@ class Machine(asyncio.BaseEventLoop):
     def step(self) -> None:
         """One turn of the loop: what asyncio's does, without files to wait for."""
         ready, scheduled = self._ready, self._scheduled
-        due_s = self.world.now_s + RESOLUTION_S
-        while scheduled and scheduled[0]._when < due_s:
+        while scheduled and scheduled[0]._when < self.world.now_s + RESOLUTION_S:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False
             ready.append(handle)
@@ -84,13 +83,7 @@ class Machine(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    try:  # as `handle._run` does
-                        handle._context.run(handle._callback, *handle._args)
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - a bug fails the run
-                        story = {"message": f"exception in {handle!r}", "exception": error}
-                        self.call_exception_handler({**story, "handle": handle})
+                    handle._run()
         finally:
             asyncio.events._set_running_loop(None)
 
