@@ -297,7 +297,7 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         status, out, _ = await shell.run("limits", "list", *at)
         assert "topic: t1" in out
         await written(served, 0, a_decision(SystemClock().now_ms(), what=BUNDLE))
-        recorded = clock(SystemClock().now_ms()).replace(" ", "T")
+        recorded = clock(SystemClock().now_ms() + 1_000).replace(" ", "T")  # after both began
         await written(served, 0, a_decision(SystemClock().now_ms() + 1_000, what=BUNDLE))
         said = await eventually(
             lambda: shell.run("limits", "list", "--at", recorded),
