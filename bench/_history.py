@@ -13,6 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from loadmanager.kit.history import layout
 from loadmanager.kit.units import DAY_MS
 
@@ -53,9 +55,16 @@ def write(
 
 def record(kind_fields: dict[str, Any], minute: float, broker: str) -> str:
     """One record's line."""
-    return json.dumps(
-        {"v": 2, "ts": START_MS + int(minute * MINUTE_MS), "broker": broker, **kind_fields}
-    )
+    return json.dumps(_record(kind_fields, minute, broker))
+
+
+def compact(kind_fields: dict[str, Any], minute: float, broker: str) -> str:
+    """The same without spaces, made in less time, for days of a million lines."""
+    return msgspec.json.encode(_record(kind_fields, minute, broker)).decode()
+
+
+def _record(kind_fields: dict[str, Any], minute: float, broker: str) -> dict[str, Any]:
+    return {"v": 2, "ts": START_MS + int(minute * MINUTE_MS), "broker": broker, **kind_fields}
 
 
 def broker_load(

@@ -76,7 +76,7 @@ class Cluster:
 
     def add(self, day: int, kind: str, broker: int, minute: float, fields: dict[str, Any]) -> None:
         """A record at a minute of a day."""
-        line = history.record(fields, day * DAY_MINUTES + minute, f"b{broker}")
+        line = history.compact(fields, day * DAY_MINUTES + minute, f"b{broker}")
         self._lines.setdefault((day, kind, broker), []).append(line)
 
     def write(self) -> None:

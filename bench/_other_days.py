@@ -119,7 +119,7 @@ class OtherWorld:
 
     def add(self, day: int, kind: str, broker: int, minute: float, **fields: Any) -> None:
         """A record."""
-        line = history.record(fields, day * MINUTES + minute, self.brokers[broker])
+        line = history.compact(fields, day * MINUTES + minute, self.brokers[broker])
         self.lines.setdefault((day, kind, broker), []).append(line)
 
     def write(self) -> None:

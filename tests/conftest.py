@@ -24,8 +24,10 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 pytest.register_assert_rewrite("loadmanager.testing.store_contract")
 
 SPARK = "tests/nightly/"
-APART = ("tests/nightly/test_shared_storage.py", "tests/nightly/test_standalone_cluster.py")
-"""Modules whose Java processes are their own."""
+ON_HDFS = ("tests/nightly/test_shared_storage.py", "tests/nightly/test_standalone_cluster.py")
+"""Modules whose Java processes are their own, but for one HDFS, which takes long to start."""
+ARCHITECTURE = "tests/architecture/"
+"""Tests that share the trees of all our code, which take seconds to make."""
 TOGETHER = (
     "tests/broker/protocol/test_bad_frames.py",
     "tests/broker/protocol/test_stock_client.py",
@@ -33,10 +35,13 @@ TOGETHER = (
     "tests/browser/test_page.py",
     "tests/cli/test_tournament.py",
     "tests/deploy/test_wheel.py",
-    *APART,
+    "tests/kit/zookeeper/test_beside_zookeeper.py",
+    "tests/kit/zookeeper/test_store_attacks.py",
+    "tests/lab/test_worlds.py",
     "tests/oracle/test_vectors.py",
+    "tests/system/test_secured.py",
 )
-"""Modules whose tests share what takes long to start."""
+"""Modules whose tests share what takes long to start, or to compute."""
 SIMULATION = "tests/simulation/"
 COMPUTE = (
     SIMULATION,
@@ -48,6 +53,15 @@ COMPUTE = (
     "tests/scenarios/",
 )
 """Folders whose tests wait for nothing."""
+WAITING = (
+    "tests/broker/admin/test_patience.py",
+    "tests/cli/test_cut_off.py",
+    "tests/steer/test_daemon.py",
+    "tests/steer/test_dead_man.py",
+    "tests/steer/test_faults.py",
+    "tests/steer/test_turns.py",
+)
+"""Modules of tests that wait as long as those of whole systems do."""
 FEW = 4
 """So many tests of the simulation come after each module of long tests that wait."""
 _chroots = itertools.count()
@@ -98,8 +112,12 @@ class TogetherOrAlone(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        if module.startswith(SPARK) and module not in APART:
+        if module in ON_HDFS:
+            return "hdfs"
+        if module.startswith(SPARK):
             return "spark"
+        if module.startswith(ARCHITECTURE):
+            return ARCHITECTURE
         return module if module in TOGETHER else nodeid
 
 
@@ -118,7 +136,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     parts: dict[tuple[bool, bool], list[pytest.Item]] = {}
     for item in others:
         computes = item.nodeid.startswith(COMPUTE)
-        long = item.nodeid.startswith(SIMULATION) or item.get_closest_marker("system") is not None
+        long = item.nodeid.startswith((SIMULATION, *WAITING)) or (
+            item.get_closest_marker("system") is not None
+        )
         parts.setdefault((long, computes), []).append(item)
     items[:] = spark
     for long in (True, False):

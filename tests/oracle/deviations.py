@@ -6,13 +6,12 @@ changes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulation.mutations import ROOT, Edit
+from simulation.mutations import Edit, edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,11 +598,5 @@ DEVIATIONS = (
 
 
 def copy_without(deviations: tuple[Deviation, ...], target: Path) -> None:
-    """A copy of our package in `target` that decides as Pulsar does in these points."""
-    package = target / "loadmanager"
-    shutil.copytree(
-        ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__", "nightly")
-    )
-    for deviation in deviations:
-        for edit in deviation.edits:
-            edit.apply(package)
+    """Our package in `target`, edited so that it decides as Pulsar does in these points."""
+    edited(target, [edit for deviation in deviations for edit in deviation.edits])

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
@@ -742,23 +743,27 @@ MUTATIONS = (
 )
 
 
-def _linked(folder: Path, mutation: Mutation) -> Path:
-    """The package in a folder: copies of what a mutation edits, and links to all else."""
-    edited = {Path("loadmanager", edit.file) for edit in mutation.edits}
-    above = {parent for file in edited for parent in file.parents if parent != Path()}
-    compiled = {f"{file.stem}.{sys.implementation.cache_tag}.pyc" for file in edited}
+def edited(folder: Path, edits: Sequence[Edit]) -> None:
+    """The package in a folder, with edits: copies of what they change, and links to all else, also
+    to what is compiled.
+    """
+    files = {Path("loadmanager", edit.file) for edit in edits}
+    above = {parent for file in files for parent in file.parents if parent != Path()}
+    above.add(Path("loadmanager"))
+    compiled = {f"{file.stem}.{sys.implementation.cache_tag}.pyc" for file in files}
     for package in sorted(above):
         (folder / package / "__pycache__").mkdir(parents=True)
         for source in (ROOT / package).iterdir():
             path = package / source.name
-            if path in edited:
+            if path in files:
                 shutil.copyfile(source, folder / path)
             elif path not in above and source.name != "__pycache__":
                 (folder / path).symlink_to(source)
         for source in (ROOT / package).glob("__pycache__/*.pyc"):
             if source.name not in compiled:
                 (folder / package / "__pycache__" / source.name).symlink_to(source)
-    return folder / "loadmanager"
+    for edit in edits:
+        edit.apply(folder / "loadmanager")
 
 
 def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int | None:
@@ -773,9 +778,7 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         command += ["-c", str(ROOT / "pyproject.toml"), "-o", f"pythonpath={ROOT / 'tests'}"]
         command += [str(ROOT / "tests" / mutation.test)]
     with tempfile.TemporaryDirectory() as folder:
-        package = _linked(Path(folder), mutation)
-        for edit in mutation.edits:
-            edit.apply(package)
+        edited(Path(folder), mutation.edits)
         (Path(folder) / "bench").symlink_to(ROOT / "bench")  # tests use it
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}

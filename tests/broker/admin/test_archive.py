@@ -49,6 +49,7 @@ async def written(served: Served, index: int, *records: Any) -> None:
     archive = archive_of(served, index)
     before = archive.written
     archive.append(*records)
+    await archive.settle()  # else it writes once a second
     await until(lambda: archive.written >= before + len(records), within_s=20)
 
 

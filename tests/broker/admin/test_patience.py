@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -12,11 +11,14 @@ from loadmanager.kit.http.middlewares import errors
 from loadmanager.kit.http.patience import CHANGES_WAIT_S, LOOK_S, UNKNOWN, WAITS_S, patience
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-async def test_a_request_that_waits_for_a_silent_store(method: str) -> None:
+async def test_a_request_that_waits_for_a_silent_store() -> None:
     """It is told so once the store is known to be silent; of a change, that it may be done. A
     stream, and what answers by itself, go on.
     """
+    await asyncio.gather(_waits_for_a_silent_store("GET"), _waits_for_a_silent_store("PUT"))
+
+
+async def _waits_for_a_silent_store(method: str) -> None:
     silent: list[int | None] = [None]
     ended = list[str]()
 
