@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from nightly import nightly
 from nightly.shared import an_hdfs_or_skip
 from pyspark.sql import SparkSession
 
 from loadmanager.kit.spark import session
 from loadmanager.kit.zookeeper.java import find_java
+
+SETTINGS = {"spark.driver.memory": "1g"}
 
 
 class Sessions:
@@ -27,7 +28,7 @@ class Sessions:
         if running is None:
             self._stack.close()
             running = self._stack.enter_context(
-                session(master="local[1]", java=find_java(), settings=nightly.SPARK)
+                session(master="local[1]", java=find_java(), settings=SETTINGS)
             )
         return running
 

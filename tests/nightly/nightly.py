@@ -21,15 +21,7 @@ from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.job import QUESTIONS, Job
 from loadmanager.nightly.schema import numbers_of, required_of, schema_of
 
-WITHOUT_CODE = {
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-}
-"""Spark interprets its queries: to make and compile code for each takes longer than few rows do."""
-SPARK = {"spark.driver.memory": "1g", **WITHOUT_CODE}
-ON_SPARK = (
-    "--master", "local[1]", *(word for it in SPARK.items() for word in ("--spark", "=".join(it)))
-)  # fmt: skip
+ON_SPARK = ("--master", "local[1]", "--spark", "spark.driver.memory=1g")
 
 
 def analyze(folder: Path, *arguments: str, date: str = history.DATE) -> int:

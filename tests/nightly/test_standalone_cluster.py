@@ -247,8 +247,7 @@ def test_a_killed_worker_and_a_killed_driver(
     assert nightly.analyze(tmp_path) == 0
     expected = answers(nightly.report(tmp_path), str(tmp_path / "history"))
     shared.put(tmp_path / "history")
-    interpreted = tuple("=".join(setting) for setting in nightly.WITHOUT_CODE.items())
-    command = cluster.submit(*shared.where, settings=(*shared.settings, *interpreted))
+    command = cluster.submit(*shared.where, settings=shared.settings)
     log = tmp_path / "driver.log"
 
     with driver(command, cluster, log) as process:
