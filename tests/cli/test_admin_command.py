@@ -98,6 +98,25 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{served.broker_id(1)} answered 503" in out
 
 
+async def test_a_broker_that_does_not_answer_is_listed_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has died a moment ago, or is frozen, and its session lasts."""
+    async with serving(2) as served:
+        shell, name = Shell(served, capsys), served.broker_id(1)
+        assert "NO ANSWER" not in (await shell.run("brokers", "list"))[1]
+        await served.servers[1].stop()
+        rows = (await shell.run("brokers", "list"))[1].splitlines()
+        assert ["NO ANSWER NOW: " in row for row in rows if row.startswith(name)] == [True]
+        assert ["NO ANSWER NOW: " in row for row in rows if not row.startswith(name)] == [
+            False,
+            False,
+        ]
+        listed = {it["broker"]: it for it in await shell.json("brokers", "list")}
+        assert "problem" in listed[name]
+        assert "problem" not in listed[served.broker_id(0)]
+
+
 @pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
 async def test_how_full_disks_are(manager: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The list and the status name the fullest; the leader finds it within a minute."""

@@ -44,6 +44,8 @@ group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, 
 AWAY = ("gone", "stopped")
 NO_LEADER = (502, 503, 504)
 """The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
+SIGN_S = 2.0
+"""A broker that does not answer for so long is said not to."""
 NOBODY = 404
 """The answer of a broker that knows of no leader to who asks for its name."""
 UNTIL_THEN = (
@@ -56,8 +58,8 @@ _broker = click.argument("broker", required=False)
 @at_option
 def brokers_list(admin: AdminClient, at: int | None) -> Output:
     """List the brokers with load, how full the fullest of their disks is, bundles, uptime, version
-    and age of the report: which one leads, which ones are cordoned or drained, and how far; and
-    those that left in the last days.
+    and age of the report: which one leads, which ones do not answer now, are cordoned or drained,
+    and how far; and those that left in the last days.
 
     With --at, the loads that the brokers recorded then, and which one led.
     """
@@ -67,7 +69,8 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
         cluster, raw = admin.ask("GET", f"{OWN}/cluster{query(limit=10_000)}", None, ClusterShown)
     except AnsweredError as error:
         return _without_leader(admin, error)
-    rows = [_broker_row(broker, cluster.at) for broker in cluster.brokers]
+    silent = _silent(admin, cluster)
+    rows = [_broker_row(it, cluster.at, silent.get(it.broker)) for it in cluster.brokers]
     loads = ("load %", "disk %", "bundles", "msg/s")
     headers = ("broker", "role", *loads, "uptime", "version", "report", "")
     gone = [
@@ -82,7 +85,11 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     if missing := missing_text(present, cluster.expected):
         parts.append(missing)
     data = [
-        {**fields, "active": broker.state not in AWAY}
+        {
+            **fields,
+            "active": broker.state not in AWAY,
+            **({"problem": why} if (why := silent.get(broker.broker)) else {}),
+        }
         for broker, fields in zip(cluster.brokers, raw["brokers"], strict=True)
     ]
     data += [
@@ -93,11 +100,26 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     return Output(data, tuple(parts))
 
 
-def _broker_row(broker: BrokerShown, now_ms: int) -> tuple[Cell, ...]:
+def _silent(admin: AdminClient, cluster: ClusterShown) -> dict[str, str]:
+    """Broker → why it does not answer now, although its session lasts: it may have died a moment
+    ago, or be frozen. A daemon's brokers are not asked.
+    """
+    if cluster.fleet is not None:
+        return {}
+    present = [it.broker for it in cluster.brokers if it.state not in AWAY]
+    return ask_each(
+        admin, present, lambda at, _: at.text(f"{V2}/brokers/version"), timeout_s=SIGN_S
+    )[1]
+
+
+def _broker_row(broker: BrokerShown, now_ms: int, silent: str | None) -> tuple[Cell, ...]:
     role = "leader" if broker.leader else "gone" if broker.state in AWAY else ""
     state = "" if broker.state == "active" else str(broker.state)
     if broker.cordon is not None:
         state = _cordon_text(broker.state not in AWAY, broker.cordon)
+    if silent is not None:
+        why = silent.splitlines()[0].removeprefix(f"{broker.broker} ")
+        state = "; ".join(filter(None, [f"NO ANSWER NOW: {why}", state]))
     return (
         broker.broker,
         role,
