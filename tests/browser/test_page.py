@@ -192,7 +192,8 @@ async def test_a_time_gone_by(cluster: Cluster) -> None:
         await page.wait_text("what the brokers recorded", ".past-note")
         await page.wait("document.querySelectorAll('.broker.active').length === 2")
         await page.wait("document.querySelectorAll('#heat-rows .row').length === 1")
-        assert "UTC" in await page.text(".timebar output")
+        assert "UTC" in await page.text(".live")
+        assert "UTC" in await page.value("document.querySelector('.timebar output').title")
         assert "Pause…" not in await page.text("#moves")
         assert "What would move?" not in await page.text(".top")
         address = await page.value("location.search")
@@ -248,6 +249,9 @@ async def test_what_operators_click() -> None:
         await page.wait("document.querySelectorAll('.broker').length === 2")
         await page.click(".top button", "What would move?")
         await page.wait_text("as OverloadShedder would", "dialog[open]")
+        words = await page.text("dialog .table")
+        assert "Overloaded: its broker uses" in words
+        assert "in all are to leave" in words
         await page.click("dialog button", "Carry out this plan")
         await page.wait_text("queued", ".toast")
         await until(lambda: idle in served.owners().values())
