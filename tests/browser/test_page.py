@@ -699,6 +699,10 @@ async def test_room_is_given_to_what_is_there() -> None:
                 assert await page.value("document.querySelectorAll('.cells i').length") == cells
                 height = await page.value("document.querySelector('#brokers').offsetHeight")
                 assert low < height < high
+                if brokers == 100:  # the heat has what the cards below it leave
+                    ends = "document.querySelector('.column + .column').lastElementChild"
+                    below = f"innerHeight - {ends}.getBoundingClientRect().bottom"
+                    assert await page.value(below) < 20
                 for name in ("decisions", "moves", "throttled"):
                     height = await page.value(f"document.querySelector('#{name}').offsetHeight")
                     assert 60 < height < 110

@@ -25,6 +25,12 @@ class Busy(Made):
 
     lost = 0
     bundles = 70
+    moves = 1
+    more: dict[str, Any]  # of the cluster
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(3, 60)
+        self.more = more
 
     def cluster(self) -> dict[str, Any]:
         told = super().cluster()
@@ -36,7 +42,7 @@ class Busy(Made):
             {"broker": name, "how": "lost", "leftAt": at, "backAt": None, "bundles": 1, "placed": 1}
             for name in NAMES[3 - self.lost :]
         ]
-        return told
+        return {**told, **self.more}
 
     def documents(self) -> dict[str, Callable[[], Any]]:
         return {
@@ -65,7 +71,7 @@ class Busy(Made):
                 "endedAt": now,
                 "outcome": {"text": "", "pauseMs": 25, "clientsBack": back, **waited},
             }
-            for number, back in ((1, 4), (2, 3))
+            for number, back in [(1, 3), *((2 + index, 4) for index in range(self.moves))]
         ]
         return {"paused": None, "waiting": 0, "running": 0, "moves": moves}
 
@@ -152,7 +158,7 @@ async def test_cards_share_the_room() -> None:
     """Few brokers and moves are all seen; long lists have what is left, in like parts, down to the
     end of the window, and a shadow tells that there is more.
     """
-    async with made(Busy(3, 60)) as url, browser() as page:
+    async with made(Busy()) as url, browser() as page:
         for width, height in SCREENS:
             await _opened(page, url, width, height)
             lists = {"#broker-rows", "#moves .scroll"} if height > 800 else {"#broker-rows"}
@@ -173,9 +179,22 @@ async def test_cards_share_the_room() -> None:
             assert all(10 <= end <= 16 for end in ends), (width, ends)
 
 
+async def test_cards_of_a_daemon_share_the_room() -> None:
+    """There is no heat, and the moves leave room to the changes."""
+    busy = Busy(fleet="east")
+    busy.moves = 60
+    async with made(busy) as url, browser() as page:
+        await _opened(page, url, 1440, 900)
+        await page.wait("document.querySelectorAll('.move-row').length === 61")
+        for part in ("decisions", "moves", "changes"):
+            seen, wanted = await _heights(page, f"#{part} .scroll")
+            assert wanted > seen > 90, (part, seen)
+        assert await page.value("document.documentElement.scrollHeight <= innerHeight")
+
+
 async def test_headings_and_names_on_a_phone() -> None:
     """A heading is broken between words, and rows of the heat have their namespace."""
-    async with made(Busy(3, 9_999)) as url, browser() as page:
+    async with made(Busy(bundles=9_999)) as url, browser() as page:
         await _opened(page, url, 400, 850)
         await page.wait_text("hottest of", "#heat .about")
         height = "document.querySelector('#heat .about').offsetHeight"
@@ -188,14 +207,12 @@ async def test_headings_and_names_on_a_phone() -> None:
 async def test_names_are_not_cut_where_they_differ() -> None:
     """Also those of lost brokers, with what is said of them beside."""
     cut = "[...document.querySelectorAll('.broker b')].map((it) => it.scrollWidth > it.clientWidth)"
-    async with made(Busy(3, 60)) as url, browser() as page:
+    busy = Busy()
+    async with made(busy) as url, browser() as page:
         for lost in (0, 2):
-            Busy.lost = lost
-            try:
-                await _opened(page, url, 1200, 800)
-                assert not any(await page.value(cut))
-            finally:
-                Busy.lost = 0
+            busy.lost = lost
+            await _opened(page, url, 1200, 800)
+            assert not any(await page.value(cut))
             assert await page.value("document.querySelectorAll('.chip.gone').length") == lost
         await page.value("document.querySelector('.broker .name').style.width = '90px'")
         assert (await page.value(cut))[0]
@@ -205,7 +222,7 @@ async def test_names_are_not_cut_where_they_differ() -> None:
 
 async def test_all_bundles_of_a_broker_can_be_shown() -> None:
     """What is beyond the first fifty is a click away."""
-    async with made(Busy(3, 60)) as url, browser() as page:
+    async with made(Busy()) as url, browser() as page:
         await page.go(f"{url}/ui#broker={NAMES[0]}")
         await page.click("aside .more button", "and 20 more")
         await page.wait("document.querySelectorAll('aside .owned').length === 70")
@@ -216,7 +233,7 @@ async def test_times_have_one_zone() -> None:
     """The page's, which stands beside the clock; also those within reasons, which brokers tell in
     UTC. A title has all of it.
     """
-    async with made(Busy(3, 60)) as url, browser() as page:
+    async with made(Busy()) as url, browser() as page:
         await page.command("Emulation.setTimezoneOverride", timezoneId="America/New_York")
         await _opened(page, url, 1200, 800)
         assert (await page.text(".live")).endswith("GMT-5") or "GMT-4" in await page.text(".live")
@@ -231,7 +248,7 @@ async def test_what_clients_waited_leads() -> None:
     """The heading of the moves says it before what the bundles were unserved; those whose clients
     are not all back can be chosen.
     """
-    async with made(Busy(3, 60)) as url, browser() as page:
+    async with made(Busy()) as url, browser() as page:
         await _opened(page, url, 1440, 900)
         price = "clients waited 8.0 s typically, 16 s at most · bundles unserved for 25 ms"
         await page.wait_text(price, "#moves .about")
@@ -248,7 +265,7 @@ async def test_what_clients_waited_leads() -> None:
 
 async def test_regions_have_names_of_their_own() -> None:
     """For those who go from one to the next, as with a screen reader."""
-    async with made(Busy(3, 60)) as url, browser() as page:
+    async with made(Busy()) as url, browser() as page:
         await _opened(page, url, 1440, 900)
         tree = (await page.command("Accessibility.getFullAXTree"))["nodes"]
         names = [node["name"]["value"] for node in tree if node["role"]["value"] == "region"]

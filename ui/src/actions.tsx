@@ -76,7 +76,12 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
     }
   };
   return (
-    <dialog ref={box} onClose={close} aria-labelledby="dialog-title" class={asked.table ? "wide" : ""}>
+    <dialog
+      ref={box}
+      onClose={close}
+      aria-labelledby="dialog-title"
+      class={asked.table ? "wide" : ""}
+    >
       <form onSubmit={go}>
         <h2 id="dialog-title">{asked.title}</h2>
         {asked.fields?.map((field) => (
@@ -473,7 +478,8 @@ function pausedNow(): string[] {
   const paused = moves.value?.paused;
   if (!paused) return [];
   const about = ordered(paused) && ` (${ordered(paused)})`;
-  return [`Moves are paused until ${told(paused.until)}${about}: till then, these wait in the queue.`];
+  const until = `Moves are paused until ${told(paused.until)}${about}`;
+  return [`${until}: till then, these wait in the queue.`];
 }
 
 export async function dryRun(): Promise<void> {

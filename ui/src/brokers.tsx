@@ -115,7 +115,8 @@ function Bar({ broker }: { broker: Broker }): JSX.Element {
   );
 }
 
-// Names that differ at their ends, as ports of one host, are cut at their begin where there is no room.
+// Names that differ at their ends, as ports of one host, are cut at their begin where there is no
+// room.
 const isCutAtBegin = (brokers: readonly Broker[]): boolean =>
   new Set(brokers.map(({ broker }) => broker.replace(/:\d+$/, ""))).size < brokers.length;
 

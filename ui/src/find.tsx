@@ -1,5 +1,5 @@
-// One box that finds a broker, a bundle, a namespace, a topic or a client by its name, and a decision,
-// a move or a change by its id.
+// One box that finds a broker, a bundle, a namespace, a topic or a client by its name, and a
+// decision, a move or a change by its id.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
@@ -9,7 +9,8 @@ import { shortBundle } from "./sentences";
 import { bundleOf } from "./decisions";
 import { chosenChange } from "./changes";
 import { known } from "./moves";
-import { changes, cluster, decisionOf, decisions, earlierChanges, heat, isDaemon, lastOfClient, moves, panel, recordedMoves } from "./state";
+import { changes, cluster, decisionOf, decisions, earlierChanges, heat, isDaemon } from "./state";
+import { lastOfClient, moves, panel, recordedMoves } from "./state";
 import type { Panel } from "./state";
 import { Store, use } from "./store";
 import { when } from "./when";
@@ -120,8 +121,10 @@ async function namespaces(): Promise<string[]> {
 
 async function namespaceHits(text: string): Promise<Hit[]> {
   const wanted = text.toLowerCase();
-  const some = (await namespaces()).filter((it) => it !== text && it.toLowerCase().includes(wanted));
-  return some.map((name) => ({ kind: "namespace", name, about: "its bundles", opens: null, within: name }));
+  const others = (await namespaces()).filter((name) => name !== text);
+  return others
+    .filter((name) => name.toLowerCase().includes(wanted))
+    .map((name) => ({ kind: "namespace", name, about: "its bundles", opens: null, within: name }));
 }
 
 // The bundles of a namespace whose ranges begin so; those with an owner come first.
@@ -222,7 +225,8 @@ function useHits(text: string): Found & { problem: string; asking: boolean } {
         if (!(error instanceof Failure)) throw error;
         problem = error.message;
       }
-      setAsked((before) => (wanted === last.current ? { text: wanted, ...found, problem } : before));
+      const answer = { text: wanted, ...found, problem };
+      setAsked((before) => (wanted === last.current ? answer : before));
     }, WAIT_MS);
     return () => clearTimeout(timer);
   }, [wanted]);
@@ -237,7 +241,8 @@ function useHits(text: string): Found & { problem: string; asking: boolean } {
     return !names.has(key) && names.add(key);
   });
   const more = hits.slice(SHOWN).length + (answered ? asked.more : 0);
-  return { hits: hits.slice(0, SHOWN), more, problem: answered ? asked.problem : "", asking: !answered };
+  const problem = answered ? asked.problem : "";
+  return { hits: hits.slice(0, SHOWN), more, problem, asking: !answered };
 }
 
 export function Find(): JSX.Element | null {

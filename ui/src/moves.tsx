@@ -31,10 +31,11 @@ const of = (move: Move, name: "pauseMs" | "clientsWaitedMs" | "clientsWaitedMean
   return typeof value === "number" ? [value] : [];
 };
 
-function figuresOf(typical: number[], longest: number[]): Figures | null {
-  const sorted = [...typical].sort((a, b) => a - b);
+function figuresOf(ofEach: number[], longest: number[]): Figures | null {
+  const sorted = [...ofEach].sort((a, b) => a - b);
   if (!sorted.length) return null;
-  return { typical: sorted[Math.floor((sorted.length - 1) / 2)] ?? 0, longest: Math.max(...longest) };
+  const typical = sorted[Math.floor((sorted.length - 1) / 2)] ?? 0;
+  return { typical, longest: Math.max(...longest) };
 }
 
 function pauses(list: Move[]): Figures | null {
@@ -45,7 +46,9 @@ function pauses(list: Move[]): Figures | null {
 /** How long clients waited until they were served again. */
 function waits(list: Move[]): Figures | null {
   const longest = list.flatMap((move) => of(move, "clientsWaitedMs"));
-  const mean = list.flatMap((move) => [...of(move, "clientsWaitedMeanMs"), ...of(move, "clientsWaitedMs")].slice(0, 1));
+  const mean = list.flatMap((move) =>
+    [...of(move, "clientsWaitedMeanMs"), ...of(move, "clientsWaitedMs")].slice(0, 1),
+  );
   return figuresOf(mean, longest);
 }
 
@@ -136,7 +139,8 @@ export function Moves(): JSX.Element {
   const then = use(when);
   const [choice, setChoice] = useState("all");
   const ofTerm = queue?.moves ?? [];
-  const earlier = useRecorded(() => recordedMoves(), String(ofTerm[0]?.id), !then && ofTerm.length < FEW);
+  const wanted = !then && ofTerm.length < FEW;
+  const earlier = useRecorded(() => recordedMoves(), String(ofTerm[0]?.id), wanted);
   const ids = new Set(ofTerm.map(({ id }) => id));
   const list = [...ofTerm, ...earlier.filter(({ id }) => !ids.has(id))];
   useEffect(() => known.set(list), [queue, earlier]);

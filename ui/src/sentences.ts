@@ -1,5 +1,6 @@
 // Decisions and moves as sentences.
-import { bytes, duration, figure, inZone, messages, percent, plural, shortRange, split, told } from "./format";
+import { bytes, duration, figure, inZone, messages, percent } from "./format";
+import { plural, shortRange, split, told } from "./format";
 import type {
   AbsentBroker as Absent,
   DecisionShown as Decision,
@@ -62,33 +63,40 @@ function evened(why: Record<string, number | string> | undefined): string {
   );
 }
 
-/** Why a broker sheds, by the figures of Pulsar's shedders; empty if they are of another kind. In the
- * words of `compared` of the command line. */
+/** Why a broker sheds, by the figures of Pulsar's shedders; empty if they are of another kind. In
+ * the words of `compared` of the command line. */
 function compared(reason: string, why: Record<string, number | string> | undefined): string {
   const of = (name: string): number => Number(why?.[name] ?? NaN);
   const part = (name: string): string => `${(100 * of(name)).toFixed(1)}\u202f%`;
+  const plain = (name: string): string => figure(of(name));
   const has = (...names: string[]): boolean => names.every((name) => Number.isFinite(of(name)));
-  const byRate = reason === "MsgRate";
-  const traffic = (value: number): string => (byRate ? `${messages(value)} msg/s` : bytes(value));
-  const [goal] = ["goal", "goalBytesPerSecond"].map(of).filter(Number.isFinite);
-  if (goal === undefined) return "";
-  const to = `; bundles of ${traffic(goal)} in all are to leave`;
+  const traffic = (name: string): string =>
+    reason === "MsgRate" ? `${messages(of(name))} msg/s` : bytes(of(name));
+  const goal = ["goal", "goalBytesPerSecond"].find((name) => has(name));
+  if (!goal) return "";
   const other = why?.leastLoaded || "another one";
-  if (has("maxRate", "minRate", "differencePercent"))
-    return `its broker has ${traffic(of("maxRate"))}, ${other} ${traffic(of("minRate"))}, a difference of ${figure(of("differencePercent"))}\u202f%${to}`;
-  if (has("maxThroughput", "minThroughput", "ratio"))
-    return `its broker has ${traffic(of("maxThroughput"))}, ${other} ${traffic(of("minThroughput"))}, a factor of ${figure(of("ratio"))}${to}`;
-  if (has("score", "destinationScore"))
-    return `its broker has a score of ${figure(of("score"))}, the other one ${figure(of("destinationScore"))}${to}`;
-  if (has("load", "destinationLoad"))
-    return `its broker has a load of ${figure(of("load"))}, the other one ${figure(of("destinationLoad"))}${to}`;
-  if (!has("usage", "threshold")) return "";
-  const uses = `its broker uses ${part("usage")}`;
-  if (!has("average")) return `${uses}, the limit is ${part("threshold")}${to}`;
   const points = `${(100 * of("threshold")).toFixed(1)} points`;
+  const so = (words: string): string =>
+    `its broker ${words}; bundles of ${traffic(goal)} in all are to leave`;
+  if (has("maxRate", "minRate", "differencePercent")) {
+    const difference = `a difference of ${plain("differencePercent")}\u202f%`;
+    return so(`has ${traffic("maxRate")}, ${other} ${traffic("minRate")}, ${difference}`);
+  }
+  if (has("maxThroughput", "minThroughput", "ratio")) {
+    const both = `${traffic("maxThroughput")}, ${other} ${traffic("minThroughput")}`;
+    return so(`has ${both}, a factor of ${plain("ratio")}`);
+  }
+  if (has("score", "destinationScore"))
+    return so(`has a score of ${plain("score")}, the other one ${plain("destinationScore")}`);
+  if (has("load", "destinationLoad"))
+    return so(`has a load of ${plain("load")}, the other one ${plain("destinationLoad")}`);
+  if (!has("usage", "threshold")) return "";
+  const uses = `uses ${part("usage")}`;
+  if (!has("average")) return so(`${uses}, the limit is ${part("threshold")}`);
+  const mean = `the mean of ${part("average")}`;
   return why?.pass === "lowerBoundary"
-    ? `${uses}, and another one is more than ${points} below the mean of ${part("average")}${to}`
-    : `${uses}, more than ${points} above the mean of ${part("average")}${to}`;
+    ? so(`${uses}, and another one is more than ${points} below ${mean}`)
+    : so(`${uses}, more than ${points} above ${mean}`);
 }
 
 /** Why a bundle moves, in words where its figures are of a kind that has words. */
@@ -153,7 +161,9 @@ const SENTENCES: Record<string, (decision: Decision, name: Name) => Sentence> = 
     head: `${shortBundle(decision.bundle ?? "")} ${SPLITS[decision.state ?? ""] ?? "splits"}${
       decision.broker ? ` on ${name(decision.broker)}` : ""
     }`,
-    details: [because(decision.reason ?? "", decision.why), decision.outcome?.text ?? ""].filter(Boolean),
+    details: [because(decision.reason ?? "", decision.why), decision.outcome?.text ?? ""].filter(
+      Boolean,
+    ),
   }),
   merge: (decision) => ({
     mark: "merge",

@@ -76,7 +76,7 @@ function Earlier({ name }: { name: string }): JSX.Element {
   );
 }
 
-/** That there are more, and a button that shows them; where all are shown that can be, the number. */
+/** That there are more, and a button that shows them; the number alone where none can be shown. */
 export function More(props: { of: number; show: (() => void) | null }): JSX.Element | null {
   if (props.of <= 0) return null;
   const text = `and ${count(props.of)} more`;
