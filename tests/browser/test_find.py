@@ -40,6 +40,7 @@ async def test_a_namespace_whose_bundles_nobody_owns() -> None:
         await page.wait_text("acme/orders", "#heat")
         await _looked_for(page, "plen")
         await page.wait_text("acme/plenty", "#found [aria-selected=true]")
+        assert await page.value("document.querySelector('#found .kind').offsetHeight") < 25
         await page.key("Enter")
         await page.wait_text("and 52 more", ".find [role=status]")
         await page.wait("document.querySelectorAll('#found li').length === 12")

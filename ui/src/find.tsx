@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
 import { giveBackFocus } from "./focus";
-import { bytes, count, messages, plural, told } from "./format";
+import { bytes, count, inZone, messages, plural, told } from "./format";
 import { shortBundle } from "./sentences";
 import { bundleOf } from "./decisions";
 import { chosenChange } from "./changes";
@@ -99,7 +99,7 @@ async function changeHits(id: string): Promise<Hit[]> {
   const [change] = here.length ? here : (await earlierChanges()).filter((it) => it.id === id);
   if (!change) return [];
   const by = change.role || change.address;
-  const about = `${change.words ?? change.what}, by ${by} at ${told(change.ts)}`;
+  const about = `${inZone(change.words ?? change.what)}, by ${by} at ${told(change.ts)}`;
   return [{ kind: "change", name: id, about, opens: null, change: id }];
 }
 
