@@ -13,6 +13,7 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,9 @@ class Made:
             ],
         }
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """One of the answers."""
-        self.asked += 1
-        documents = {
+    def documents(self) -> dict[str, Callable[[], Any]]:
+        """The answers by the last part of their paths."""
+        return {
             "cluster": self.cluster,
             "heat": self.heat,
             "moves": lambda: {"paused": None, "waiting": 0, "running": 0, "moves": []},
@@ -124,7 +124,11 @@ class Made:
             "throttled": lambda: {"brokers": {}, "notAsked": 0, "noAnswer": {}},
             "pins": dict,
         }
-        document = documents.get(request.match_info["what"])
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """One of the answers."""
+        self.asked += 1
+        document = self.documents().get(request.match_info["what"])
         if document is None:
             raise web.HTTPNotFound
         return web.json_response(document())

@@ -194,7 +194,8 @@ async def test_a_time_gone_by(cluster: Cluster) -> None:
         await page.wait_text("what the brokers recorded", ".past-note")
         await page.wait("document.querySelectorAll('.broker.active').length === 2")
         await page.wait("document.querySelectorAll('#heat-rows .row').length === 1")
-        assert "UTC" in await page.text(".timebar output")
+        assert "UTC" in await page.text(".live")
+        assert "UTC" in await page.value("document.querySelector('.timebar output').title")
         assert "Pause…" not in await page.text("#moves")
         assert "What would move?" not in await page.text(".top")
         address = await page.value("location.search")
@@ -250,6 +251,9 @@ async def test_what_operators_click() -> None:
         await page.wait("document.querySelectorAll('.broker').length === 2")
         await page.click(".top button", "What would move?")
         await page.wait_text("as OverloadShedder would", "dialog[open]")
+        words = await page.text("dialog .table")
+        assert "Overloaded: its broker uses" in words
+        assert "in all are to leave" in words
         await page.click("dialog button", "Carry out this plan")
         await page.wait_text("queued", ".toast")
         await until(lambda: idle in served.owners().values())
@@ -697,6 +701,10 @@ async def test_room_is_given_to_what_is_there() -> None:
                 assert await page.value("document.querySelectorAll('.cells i').length") == cells
                 height = await page.value("document.querySelector('#brokers').offsetHeight")
                 assert low < height < high
+                if brokers == 100:  # the heat has what the cards below it leave
+                    ends = "document.querySelector('.column + .column').lastElementChild"
+                    below = f"innerHeight - {ends}.getBoundingClientRect().bottom"
+                    assert await page.value(below) < 20
                 for name in ("decisions", "moves", "throttled"):
                     height = await page.value(f"document.querySelector('#{name}').offsetHeight")
                     assert 60 < height < 110

@@ -55,6 +55,43 @@ def test_a_move_that_evens_out_is_told_in_percent() -> None:
     assert "5.0 times what it costs clients, who wait 0.31 s each (sensors" in measured
 
 
+RATES = {"maxRate": 779.3, "minRate": 79.6, "differencePercent": 879.2, "leastLoaded": "b2:8080"}
+SIZES = {"maxThroughput": 3 * 2**20, "minThroughput": 2**20, "ratio": 3.0, "leastLoaded": ""}
+LOADS = {"load": "0.8", "destinationLoad": "0.2", "std": "0.3"}
+USAGES = {"usage": 0.9, "threshold": 0.1, "average": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("reason", "why", "words"),
+    [
+        ("MsgRate", RATES, "has 779 messages/s, b2:8080 80 messages/s, a difference of 879.2%"),
+        ("Throughput", SIZES, "has 3.0 MiB/s, another one 1.0 MiB/s, a factor of 3"),
+        (
+            "MsgRate",
+            {"score": 80.0, "destinationScore": 20.0},
+            "has a score of 80, the other one 20",
+        ),
+        ("Overloaded", LOADS, "has a load of 0.8, the other one 0.2"),
+        ("Overloaded", USAGES, "uses 90.0%, more than 10.0 points above the mean of 50.0%"),
+        ("Overloaded", {"usage": 0.9, "threshold": 0.85}, "uses 90.0%, the limit is 85.0%"),
+    ],
+)
+def test_why_pulsars_shedders_shed(reason: str, why: dict[str, Any], words: str) -> None:
+    """In a sentence, with the figures in their units; also from the texts that the history has."""
+    goal = "139 messages/s" if reason == "MsgRate" else "1.0 MiB/s"
+    goals = {"goal": 139.0} if reason == "MsgRate" else {"goalBytesPerSecond": 2**20}
+    sentence = f"{reason}: its broker {words}; bundles of {goal} in all are to leave"
+    assert because(reason, {**why, **goals}) == sentence
+    assert because(reason, {name: str(it) for name, it in {**why, **goals}.items()}) == sentence
+
+
+def test_a_broker_sheds_because_another_one_has_little() -> None:
+    """The second pass of ThresholdShedder; a figure that is none is shown as it is."""
+    why = {**USAGES, "pass": "lowerBoundary", "goalBytesPerSecond": 2**20}
+    assert "another one is more than 10.0 points below the mean" in because("Overloaded", why)
+    assert because("Overloaded", {**why, "usage": "?"}).startswith("Overloaded: usage ?")
+
+
 def test_moves_that_wait_for_a_pause() -> None:
     """The headline of a cycle says so, and its details why."""
     skip = SkipShown(what="cluster", code="Paused", reason="Paused: what is decided waits")

@@ -2,12 +2,14 @@
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, call } from "./api";
-import { bytes, clock, count, duration, messages, percent, plural, split } from "./format";
+import { useNames } from "./decisions";
+import { giveBackFocus } from "./focus";
+import { bytes, count, duration, inZone, messages, percent, plural, split, told } from "./format";
 import type { Broker } from "./state";
 import type { BundleShown as Bundle, GoalShown, Move, SealedPlan } from "../generated/openapi";
 import { cluster, moves, refresh, tell } from "./state";
-import { pauses } from "./moves";
-import { numbers, shortBundle } from "./sentences";
+import { known, priceText } from "./moves";
+import { because, numbers, ordered, shortBundle, skipText } from "./sentences";
 import { Store, use } from "./store";
 
 type Values = Record<string, string>;
@@ -53,7 +55,10 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Failure | null>(null);
   const close = (): void => question.set(null);
-  useLayoutEffect(() => box.current?.showModal(), []);
+  useLayoutEffect(() => {
+    box.current?.showModal();
+    return giveBackFocus;
+  }, []);
   const go = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (!asked.run || busy) return;
@@ -71,7 +76,12 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
     }
   };
   return (
-    <dialog ref={box} onClose={close} aria-labelledby="dialog-title">
+    <dialog
+      ref={box}
+      onClose={close}
+      aria-labelledby="dialog-title"
+      class={asked.table ? "wide" : ""}
+    >
       <form onSubmit={go}>
         <h2 id="dialog-title">{asked.title}</h2>
         {asked.fields?.map((field) => (
@@ -86,7 +96,7 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
         ))}
         <ul class="plan">
           {asked.plan(values).map((line) => (
-            <li key={line}>{line}</li>
+            <li key={line}>{inZone(line)}</li>
           ))}
         </ul>
         {asked.table}
@@ -97,7 +107,7 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
         )}
         {problem && (
           <div class="problem" role="alert">
-            {problem.message}
+            {inZone(problem.message)}
             <ul>
               {driftOf(problem).map((line) => (
                 <li key={line}>{line}</li>
@@ -143,7 +153,9 @@ function driftOf(failure: Failure): string[] {
   const { body } = failure;
   if (typeof body !== "object" || body === null || !("drift" in body)) return [];
   const drift = body.drift as { bundle: string | null; reason: string }[];
-  return drift.map(({ bundle, reason }) => (bundle ? `${shortBundle(bundle)}: ${reason}` : reason));
+  return drift.map(({ bundle, reason }) =>
+    inZone(bundle ? `${shortBundle(bundle)}: ${reason}` : reason),
+  );
 }
 
 const quoted = (note: string): string => (note ? ` --note '${note.replace(/'/g, "’")}'` : "");
@@ -152,12 +164,13 @@ const span = (seconds: string): string => `${Number(seconds) / 60}m`;
 
 // Bundles
 
-function pauseExpected(): string {
-  const figures = pauses(moves.value?.moves ?? []);
-  return figures
-    ? `Moves of this term paused their bundles for ${duration(figures.median)} typically, and for ` +
-        `${duration(figures.longest)} at most.`
-    : "How long it pauses is not known yet: nothing has moved in this leader's term.";
+// What a move does to clients comes first: until they are served again, more passes than the bundle
+// is without an owner.
+function priceExpected(): string {
+  const price = priceText(known.value);
+  return price.length
+    ? `In the last moves, ${price.join("; ")}.`
+    : "How long clients will wait is not known yet: no move that is recorded says it.";
 }
 
 function affected(bundle: Bundle): string {
@@ -201,7 +214,7 @@ export function moveBundle(bundle: Bundle): void {
               ? `${bundle.owner} stops serving it and gives it up; ${to} takes it; then the clients are told.`
               : `Nobody owns it now; ${to} gets it.`,
             affected(bundle),
-            pauseExpected(),
+            priceExpected(),
             pin || bundle.pinnedTo
               ? "The balancer leaves it there until the pin ends."
               : "The balancer may move it on after the grace period.",
@@ -273,7 +286,7 @@ export function unloadBundle(bundle: Bundle): void {
     plan: () => [
       `${bundle.owner ?? "Its owner"} gives it up. The next lookup of a client places it, perhaps on the same broker.`,
       affected(bundle),
-      pauseExpected(),
+      priceExpected(),
     ],
     command: () => admin(`bundles unload ${bundle.bundle}`),
     run: async () => {
@@ -312,7 +325,8 @@ export function cordonBroker(broker: Broker, drain: boolean): void {
         ? [
             "It gets no new bundle.",
             `Its ${plural(broker.bundles ?? 0, "bundle moves", "bundles move")} away, at the pace of the queue of moves.`,
-            pauseExpected(),
+            ...pausedNow(),
+            priceExpected(),
           ]
         : ["It gets no new bundle. It keeps those that it has."],
     command: ({ note }) =>
@@ -460,6 +474,14 @@ export function stopGoal(goal: GoalShown): void {
 
 // Sealed plans
 
+function pausedNow(): string[] {
+  const paused = moves.value?.paused;
+  if (!paused) return [];
+  const about = ordered(paused) && ` (${ordered(paused)})`;
+  const until = `Moves are paused until ${told(paused.until)}${about}`;
+  return [`${until}: till then, these wait in the queue.`];
+}
+
 export async function dryRun(): Promise<void> {
   tell("The leader computes a plan.");
   try {
@@ -478,7 +500,7 @@ function show(sealed: SealedPlan): void {
       label: "",
       plan: () =>
         skipped.length
-          ? skipped.slice(0, 30).map(({ what, reason }) => `${what}: ${reason}`)
+          ? skipped.slice(0, 30).map(skipText)
           : [`${strategy} has nothing to say against any broker.`],
     });
     return;
@@ -487,10 +509,11 @@ function show(sealed: SealedPlan): void {
     title: `Move ${plural(unloads.length, "bundle")} as ${strategy} would`,
     label: "Carry out this plan",
     plan: () => [
-      `Exactly these moves are queued, if nothing differs by then. The plan is good until ${clock(
+      `Exactly these moves are queued, if nothing differs by then. The plan is good until ${told(
         sealed.expiresAt,
       )}.`,
-      pauseExpected(),
+      ...pausedNow(),
+      priceExpected(),
       ...(sealed.replay ? [`Believe figures with care: ${sealed.replay.text}.`] : []),
     ],
     table: <PlanTable sealed={sealed} />,
@@ -506,6 +529,7 @@ const PLAN_ROWS = 100;
 
 function PlanTable({ sealed }: { sealed: SealedPlan }): JSX.Element {
   const { unloads } = sealed.plan;
+  const name = useNames();
   return (
     <div class="table" tabIndex={0} role="region" aria-label="The plan">
       <table>
@@ -520,12 +544,12 @@ function PlanTable({ sealed }: { sealed: SealedPlan }): JSX.Element {
         <tbody>
           {unloads.slice(0, PLAN_ROWS).map((unload) => (
             <tr key={unload.bundle}>
-              <td>{shortBundle(unload.bundle)}</td>
-              <td>{unload.source}</td>
-              <td>{unload.destination ?? "to be placed"}</td>
-              <td title={numbers(unload.why)}>
-                {unload.reason}: {numbers(unload.why)}
+              <td title={unload.bundle}>{shortBundle(unload.bundle)}</td>
+              <td title={unload.source}>{name(unload.source)}</td>
+              <td title={unload.destination ?? ""}>
+                {unload.destination ? name(unload.destination) : "to be placed"}
               </td>
+              <td title={numbers(unload.why)}>{because(unload.reason, unload.why)}</td>
             </tr>
           ))}
         </tbody>

@@ -115,21 +115,32 @@ function Bar({ broker }: { broker: Broker }): JSX.Element {
   );
 }
 
-function Row({ broker }: { broker: Broker }): JSX.Element {
+// Names that differ at their ends, as ports of one host, are cut at their begin where there is no
+// room.
+const isCutAtBegin = (brokers: readonly Broker[]): boolean =>
+  new Set(brokers.map(({ broker }) => broker.replace(/:\d+$/, ""))).size < brokers.length;
+
+function Row({ broker, cut }: { broker: Broker; cut: boolean }): JSX.Element {
   const modelled = modelledText(broker);
   return (
     <div class={`broker ${broker.state}`}>
       <span class="name">
-        <b title={broker.broker}>{broker.broker}</b>
+        <b class={cut ? "cut" : ""} title={broker.broker}>
+          <bdi>{broker.broker}</bdi>
+        </b>
         <Chips broker={broker} />
       </span>
       <Bar broker={broker} />
       <span class="number strong" title={modelled && `by the model ${modelled}`}>
         {broker.usage === null ? "–" : percent(broker.usage)}
       </span>
-      <span class="number small">{plural(broker.bundles ?? 0, "bundle")}</span>
-      <span class="number small">{messages(broker.rate ?? 0)} msg/s</span>
-      <span class="number small">{bytes(broker.throughput ?? 0)}</span>
+      {runs(broker) && (
+        <>
+          <span class="number small">{plural(broker.bundles ?? 0, "bundle")}</span>
+          <span class="number small">{messages(broker.rate ?? 0)} msg/s</span>
+          <span class="number small">{bytes(broker.throughput ?? 0)}</span>
+        </>
+      )}
     </div>
   );
 }
@@ -162,6 +173,7 @@ export function Brokers(): JSX.Element {
   }, [now, order, filter]);
   if (!now) return <Section id="brokers" title="Brokers" empty="Waiting for the first answer." />;
   const live = now.brokers.filter(runs).length;
+  const cut = isCutAtBegin(now.brokers);
   return (
     <Section
       id="brokers"
@@ -198,7 +210,7 @@ export function Brokers(): JSX.Element {
         rows={shown}
         height={50}
         rowKey={(broker) => broker.broker}
-        render={(broker) => <Row broker={broker} />}
+        render={(broker) => <Row broker={broker} cut={cut} />}
         open={(broker) => panel.set({ kind: "broker", name: broker.broker })}
       />
     </Section>

@@ -1,13 +1,14 @@
 // Who changed what: the changes that were allowed, the newest first.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useNames } from "./decisions";
-import { clock, moment, plural } from "./format";
+import { inZone, plural } from "./format";
 import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
 import { LISTED, archived, changes, cluster, copy, earlierChanges, isDaemon } from "./state";
-import { use } from "./store";
-import { DAY_MS, shownAt, when } from "./when";
+import { Store, use } from "./store";
+import { Time } from "./time";
+import { when } from "./when";
 
 function who({ role, proxied, address }: Change): string {
   const roles = [role, proxied].filter(Boolean).join(" for ");
@@ -21,8 +22,19 @@ const isDecided = ({ over, what }: Change): boolean =>
 const keyOf = ({ id, ts, broker, what, path }: Change): string =>
   id || [ts, broker, what, path].join(" ");
 
+// The id of one that was looked for.
+export const chosenChange = new Store("");
+
 function Row({ change }: { change: Change }): JSX.Element {
   const name = useNames();
+  const summary = useRef<HTMLElement>(null);
+  const isChosen = use(chosenChange) === change.id;
+  useEffect(() => {
+    if (!isChosen) return;
+    summary.current?.closest("details")?.setAttribute("open", "");
+    summary.current?.focus();
+    chosenChange.set("");
+  }, [isChosen]);
   const told = [
     ["asked for", change.what],
     ["of", change.path],
@@ -32,10 +44,10 @@ function Row({ change }: { change: Change }): JSX.Element {
   ].filter((part): part is [string, string] => Boolean(part[1]));
   return (
     <li>
-      <time dateTime={new Date(change.ts).toISOString()}>{shownAt() - change.ts > DAY_MS ? moment(change.ts, true) : clock(change.ts)}</time>
+      <Time at={change.ts} />
       <details>
-        <summary>
-          <span>{change.words ?? change.what}</span>
+        <summary ref={summary}>
+          <span>{inZone(change.words ?? change.what)}</span>
           <p>
             {change.id && <code>{change.id} </code>}
             {who(change)}, at {name(change.broker)}
@@ -103,7 +115,7 @@ export function Changes(): JSX.Element {
             : null
       }
     >
-      <div class="scroll" tabIndex={0} role="region" aria-label="Who changed what">
+      <div class="scroll" tabIndex={0} role="group" aria-label="List of changes">
         <ol class="entries">
           {rows.map((change, index) => (
             <Row key={`${change.ts} ${change.broker} ${index}`} change={change} />

@@ -1,14 +1,15 @@
 // What the leader decided and why, the newest first; also why nothing moved.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { clock, moment, shortNames } from "./format";
+import { shortNames } from "./format";
 import type { DecisionShown as Decision } from "../generated/openapi";
 import type { Earlier } from "./past";
 import { archived, cluster, decisions, earlierOf, isDaemon, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { sentence } from "./sentences";
-import { DAY_MS, shownAt, when } from "./when";
+import { Time } from "./time";
+import { when } from "./when";
 
 const FEW = 10; // of this term: those of earlier ones are shown, too
 const LINES = 4;
@@ -48,8 +49,6 @@ export function useEarlier(name: string | null, wanted: boolean): Earlier {
   return epoch ? earlier : NONE;
 }
 
-const told = (ts: number): string => (shownAt() - ts > DAY_MS ? moment(ts, true) : clock(ts));
-
 export function Entries({ list }: { list: Decision[] }): JSX.Element {
   const name = useNames();
   return (
@@ -61,7 +60,7 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
         const bundle = bundleOf(decision);
         return (
           <li key={decision.id} class={mark}>
-            <time dateTime={new Date(decision.ts).toISOString()}>{told(decision.ts)}</time>
+            <Time at={decision.ts} />
             <div>
               {bundle ? (
                 <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle })}>
@@ -127,7 +126,7 @@ export function Decisions(): JSX.Element {
       }
       empty={empty}
     >
-      <div class="scroll" tabIndex={0} role="region" aria-label="Decisions">
+      <div class="scroll" tabIndex={0} role="group" aria-label="List of decisions">
         <Entries list={shown} />
       </div>
     </Section>

@@ -1,11 +1,16 @@
-// One box that finds a broker, a bundle, a namespace, a topic, a decision or a client by its name.
+// One box that finds a broker, a bundle, a namespace, a topic or a client by its name, and a
+// decision, a move or a change by its id.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
-import { messages, plural } from "./format";
+import { giveBackFocus } from "./focus";
+import { bytes, count, inZone, messages, plural, told } from "./format";
 import { shortBundle } from "./sentences";
 import { bundleOf } from "./decisions";
-import { lastOfClient, cluster, decisionOf, decisions, heat, isDaemon, panel } from "./state";
+import { chosenChange } from "./changes";
+import { known } from "./moves";
+import { changes, cluster, decisionOf, decisions, earlierChanges, heat, isDaemon } from "./state";
+import { lastOfClient, moves, panel, recordedMoves } from "./state";
 import type { Panel } from "./state";
 import { Store, use } from "./store";
 import { when } from "./when";
@@ -14,10 +19,13 @@ import type { BundlesShown, ClientsFound, DecisionShown } from "../generated/ope
 export const finding = new Store(false);
 
 const SHOWN = 12;
+const IN_ONE = 1_000; // bundles of a namespace whose owners are asked for
 const WAIT_MS = 200;
 const BUNDLE = /^[^/]+\/[^/]+\/0x[0-9a-f]{8}_0x[0-9a-f]{8}$/;
 const DECISION = /^\d+-\d+$/;
-const NAMESPACE = /^[^/]+\/[^/]+$/;
+const MOVE = /^\d+-m\d+$/;
+const CHANGE = /^c-[0-9a-z]+-[0-9a-z]+$/;
+const IN_NAMESPACE = /^([^/]+\/[^/]+)(?:\/(0x[0-9a-fx_]*))?$/; // and the begin of a bundle
 const TOPIC = /^(?:(persistent|non-persistent):\/\/)?([^/:]+)\/([^/]+)\/(.+)$/;
 
 interface Hit {
@@ -26,7 +34,16 @@ interface Hit {
   about: string;
   opens: Panel;
   key?: string; // of several with one name
+  change?: string; // it is shown where changes are
+  within?: string; // what is looked for then: the bundles of a namespace
 }
+
+interface Found {
+  hits: Hit[];
+  more: number; // that the brokers did not send
+}
+
+const all = (hits: Hit[]): Found => ({ hits, more: 0 });
 
 // What the page knows already.
 function here(text: string): Hit[] {
@@ -42,9 +59,11 @@ function here(text: string): Hit[] {
       });
   if (BUNDLE.test(wanted)) hits.push(bundleHit(wanted, ""));
   hits.push(...decisionHits((decisions.value ?? []).filter(({ id }) => id === wanted)));
-  for (const { bundle } of heat.value?.bundles ?? [])
-    if (bundle !== wanted && bundle.toLowerCase().includes(wanted))
-      hits.push(bundleHit(bundle, "busy"));
+  for (const { bundle, throughput } of heat.value?.bundles ?? [])
+    if (bundle !== wanted && bundle.toLowerCase().includes(wanted)) {
+      const last = throughput.at(-1) ?? null;
+      hits.push(bundleHit(bundle, last ? bytes(last) : last === 0 ? "idle" : ""));
+    }
   return hits;
 }
 
@@ -66,28 +85,87 @@ function decisionHits(list: DecisionShown[]): Hit[] {
   });
 }
 
-// What a broker must be asked.
-async function elsewhere(text: string): Promise<Hit[]> {
-  if (DECISION.test(text)) return [...decisionHits(await decisionOf(text)), ...(await clients(text))];
-  if (NAMESPACE.test(text)) {
-    const query = `namespace=${encodeURIComponent(text)}&limit=${SHOWN}`;
-    const [{ bundles }, { boundaries }] = await Promise.all([
-      get<BundlesShown>(`${V1}/bundles?${query}`),
-      get<{ boundaries: string[] }>(`/admin/v2/namespaces/${text.split("/").map(encodeURIComponent).join("/")}/bundles`),
-    ]);
-    const owned = bundles.map(({ bundle, owner }) => bundleHit(bundle, `at ${owner}`));
-    const listed = new Set(bundles.map(({ bundle }) => bundle));
-    const all = boundaries.slice(1).map((end, index) => `${text}/${boundaries[index]}_${end}`);
-    return [...owned, ...all.filter((name) => !listed.has(name)).map((name) => bundleHit(name, ""))];
+async function moveHits(id: string): Promise<Hit[]> {
+  const here = [...(moves.value?.moves ?? []), ...known.value].filter((move) => move.id === id);
+  const [move] = here.length ? here : await recordedMoves(id);
+  if (!move) return [];
+  const way = `from ${move.source} to ${move.destination ?? "where it is placed"}, ${move.state}`;
+  const about = `${shortBundle(move.bundle)} ${way}`;
+  return [{ kind: "move", name: id, about, opens: { kind: "bundle", name: move.bundle } }];
+}
+
+async function changeHits(id: string): Promise<Hit[]> {
+  const here = (changes.value?.changes ?? []).filter((change) => change.id === id);
+  const [change] = here.length ? here : (await earlierChanges()).filter((it) => it.id === id);
+  if (!change) return [];
+  const by = change.role || change.address;
+  const about = `${inZone(change.words ?? change.what)}, by ${by} at ${told(change.ts)}`;
+  return [{ kind: "change", name: id, about, opens: null, change: id }];
+}
+
+const NAMES_FOR_MS = 30_000;
+const TENANTS = 100;
+let named: { list: string[]; at: number } | null = null;
+
+async function namespaces(): Promise<string[]> {
+  if (isDaemon(cluster.value)) return [];
+  if (!named || Date.now() - named.at > NAMES_FOR_MS) {
+    const tenants = await get<string[]>("/admin/v2/tenants");
+    const lists = tenants
+      .slice(0, TENANTS)
+      .map((tenant) => get<string[]>(`/admin/v2/namespaces/${encodeURIComponent(tenant)}`));
+    named = { list: (await Promise.all(lists)).flat(), at: Date.now() };
   }
+  return named.list;
+}
+
+async function namespaceHits(text: string): Promise<Hit[]> {
+  const wanted = text.toLowerCase();
+  const others = (await namespaces()).filter((name) => name !== text);
+  return others
+    .filter((name) => name.toLowerCase().includes(wanted))
+    .map((name) => ({ kind: "namespace", name, about: "its bundles", opens: null, within: name }));
+}
+
+// The bundles of a namespace whose ranges begin so; those with an owner come first.
+async function bundleHits(namespace: string, range: string): Promise<Hit[]> {
+  const query = `namespace=${encodeURIComponent(namespace)}&limit=${IN_ONE}`;
+  const path = namespace.split("/").map(encodeURIComponent).join("/");
+  const [{ bundles }, { boundaries }] = await Promise.all([
+    get<BundlesShown>(`${V1}/bundles?${query}`),
+    get<{ boundaries: string[] }>(`/admin/v2/namespaces/${path}/bundles`),
+  ]);
+  const owned = bundles.map(({ bundle, owner }) => bundleHit(bundle, `at ${owner}`));
+  const listed = new Set(bundles.map(({ bundle }) => bundle));
+  const names = boundaries.slice(1).map((end, index) => `${namespace}/${boundaries[index]}_${end}`);
+  const rest = names.filter((name) => !listed.has(name)).map((name) => bundleHit(name, ""));
+  return [...owned, ...rest].filter(({ name }) => name.startsWith(`${namespace}/${range}`));
+}
+
+// What a broker must be asked.
+async function elsewhere(text: string): Promise<Found> {
+  if (MOVE.test(text)) return all(await moveHits(text));
+  if (CHANGE.test(text)) return all(await changeHits(text));
+  if (DECISION.test(text)) {
+    const { hits, more } = await clients(text);
+    return { hits: [...decisionHits(await decisionOf(text)), ...hits], more };
+  }
+  const others = text && !BUNDLE.test(text) ? await namespaceHits(text) : [];
+  const within = BUNDLE.test(text) ? null : IN_NAMESPACE.exec(text);
+  if (within && (!others.length || (await namespaces()).includes(text)))
+    return all([...(await bundleHits(within[1] ?? "", within[2] ?? "")), ...others]);
   const topic = BUNDLE.test(text) ? null : TOPIC.exec(text);
-  if (!topic) return clients(text);
+  if (!topic) {
+    const { hits, more } = await clients(text);
+    return { hits: [...others, ...hits], more };
+  }
   const [, domain = "persistent", tenant = "", namespace = "", local = ""] = topic;
   const names = [domain, tenant, namespace, local].map(encodeURIComponent);
   const range = await get<string>(`/lookup/v2/topic/${names.join("/")}/bundle`);
   const bundle = `${tenant}/${namespace}/${range}`;
   const name = `${domain}://${tenant}/${namespace}/${local}`;
-  return [{ kind: "topic", name, about: `in ${shortBundle(bundle)}`, opens: bundleHit(bundle, "").opens }];
+  const opens = bundleHit(bundle, "").opens;
+  return all([{ kind: "topic", name, about: `in ${shortBundle(bundle)}`, opens }]);
 }
 
 // The other topics of a connection whose limits hold it.
@@ -97,10 +175,11 @@ function of(heldFor: string[] | undefined, topic: string): string {
 }
 
 // Open topics, producers, consumers and subscriptions, by a part of a name or of a client's address.
-async function clients(text: string): Promise<Hit[]> {
-  if (isDaemon(cluster.value) || text.length < 2) return [];
+async function clients(text: string): Promise<Found> {
+  if (isDaemon(cluster.value) || text.length < 2) return all([]);
   const query = `find=${encodeURIComponent(text)}&limit=${SHOWN}`;
-  const { clients: list = [], topics = [] } = await get<ClientsFound>(`${V1}/clients?${query}`);
+  const found = await get<ClientsFound>(`${V1}/clients?${query}`);
+  const { clients: list = [], topics = [], total = 0, topicsTotal = 0 } = found;
   const hits = list.map(({ kind, name, topic, bundle, client, subscription, rate, heldBy, heldFor }): Hit => ({
     kind,
     name,
@@ -122,7 +201,8 @@ async function clients(text: string): Promise<Hit[]> {
     about: `in ${shortBundle(bundle)} at ${broker} ${messages(rateIn + rateOut)} msg/s`,
     opens: bundleHit(bundle, "").opens,
   }));
-  return [...open, ...hits, ...(await recorded(text))];
+  const more = Math.max(0, total - list.length) + Math.max(0, topicsTotal - open.length);
+  return { hits: [...open, ...hits, ...(await recorded(text))], more };
 }
 
 // Somebody who may be away: what is recorded of exactly this name or address.
@@ -132,34 +212,37 @@ async function recorded(text: string): Promise<Hit[]> {
   return [{ kind: "client", name: text, about: last.text, opens: { kind: "client", name: text }, key: "story" }];
 }
 
-function useHits(text: string): { hits: Hit[]; problem: string; asking: boolean } {
-  const [asked, setAsked] = useState({ text: "", hits: [] as Hit[], problem: "" });
+function useHits(text: string): Found & { problem: string; asking: boolean } {
+  const [asked, setAsked] = useState({ text: "", ...all([]), problem: "" });
   const wanted = text.trim();
   useEffect(() => {
     const timer = window.setTimeout(async () => {
-      let hits: Hit[] = [];
+      let found = all([]);
       let problem = "";
       try {
-        hits = await elsewhere(wanted);
+        found = await elsewhere(wanted);
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
         problem = error.message;
       }
-      setAsked((before) => (wanted === last.current ? { text: wanted, hits, problem } : before));
+      const answer = { text: wanted, ...found, problem };
+      setAsked((before) => (wanted === last.current ? answer : before));
     }, WAIT_MS);
     return () => clearTimeout(timer);
   }, [wanted]);
   const last = useRef(wanted);
   last.current = wanted;
-  if (!wanted) return { hits: [], problem: "", asking: false };
+  if (!wanted) return { ...all([]), problem: "", asking: false };
   const answered = asked.text === wanted;
-  const all = [...(answered ? asked.hits : []), ...here(wanted)];
+  const found = [...(answered ? asked.hits : []), ...here(wanted)];
   const names = new Set<string>();
-  const hits = all.filter(({ kind, name, key: more }) => {
+  const hits = found.filter(({ kind, name, key: more }) => {
     const key = `${kind} ${name} ${more ?? ""}`;
     return !names.has(key) && names.add(key);
   });
-  return { hits: hits.slice(0, SHOWN), problem: answered ? asked.problem : "", asking: !answered };
+  const more = hits.slice(SHOWN).length + (answered ? asked.more : 0);
+  const problem = answered ? asked.problem : "";
+  return { hits: hits.slice(0, SHOWN), more, problem, asking: !answered };
 }
 
 export function Find(): JSX.Element | null {
@@ -170,18 +253,28 @@ function Box(): JSX.Element {
   const box = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
-  const { hits, problem, asking } = useHits(text);
+  const { hits, more, problem, asking } = useHits(text);
   const at = Math.min(chosen, Math.max(0, hits.length - 1));
   const [eager, setEager] = useState(false); // Enter came before the answer
-  useLayoutEffect(() => box.current?.showModal(), []);
+  useLayoutEffect(() => {
+    box.current?.showModal();
+    return giveBackFocus;
+  }, []);
   useEffect(() => {
     if (eager && hits.length) open(hits[at]);
   });
   const close = (): void => finding.set(false);
   const open = (hit: Hit | undefined): void => {
     if (!hit) return;
+    setEager(false);
+    if (hit.within) {
+      setText(hit.within);
+      setChosen(0);
+      return;
+    }
     close();
-    panel.set(hit.opens);
+    if (hit.change) chosenChange.set(hit.change);
+    else panel.set(hit.opens);
   };
   const onKey = (event: KeyboardEvent): void => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -201,10 +294,10 @@ function Box(): JSX.Element {
       >
         <input
           type="text"
-          aria-label="Broker, bundle, namespace, topic, decision or client"
+          aria-label="Broker, bundle, namespace, topic or client; id of a decision, move or change"
           aria-controls="found"
           aria-activedescendant={hits.length ? `found-${at}` : undefined}
-          placeholder="Broker, bundle, tenant/namespace, topic, decision or client"
+          placeholder="Broker, bundle, namespace, topic, client; id of a decision, move or change"
           autocomplete="off"
           spellcheck={false}
           autofocus
@@ -232,6 +325,7 @@ function Box(): JSX.Element {
         </ul>
         <p class="small" role="status">
           {problem || (text.trim() && !asking && !hits.length ? "Nothing has this name." : "")}
+          {more > 0 && `and ${count(more)} more: write more of the name.`}
         </p>
       </form>
     </dialog>

@@ -1,9 +1,10 @@
 // What the leader finds wrong, now or at the time that is shown; nothing where nothing is.
 import type { JSX } from "preact";
-import { clock, duration } from "./format";
+import { duration, inZone } from "./format";
 import type { FindingShown as Finding } from "../generated/openapi";
 import { findings } from "./state";
 import { use } from "./store";
+import { Time } from "./time";
 import { shownAt } from "./when";
 
 function Card({ finding }: { finding: Finding }): JSX.Element {
@@ -13,11 +14,11 @@ function Card({ finding }: { finding: Finding }): JSX.Element {
         <summary>
           <b>{finding.title}</b>{" "}
           <span class="small">
-            since {clock(finding.since)} ({duration(shownAt() - finding.since)})
+            since <Time at={finding.since} /> ({duration(shownAt() - finding.since)})
           </span>
         </summary>
         <p>
-          {finding.text} {finding.advice}
+          {inZone(finding.text)} {finding.advice}
         </p>
         {finding.command && (
           <p>

@@ -1,4 +1,5 @@
 // Figures and times for people. Figures keep their width, so that a list does not flicker.
+import { DAY_MS, shownAt } from "./when";
 
 const UNITS = ["", "k", "M", "G", "T"];
 
@@ -22,7 +23,7 @@ export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
-// A time that may be on another day, for people in other zones, too: 28 Nov, 06:00 UTC
+// A time that may be on another day: 28 Nov, 06:00
 export function moment(ms: number, seconds = false): string {
   return new Date(ms).toLocaleString("en-GB", {
     day: "numeric",
@@ -30,9 +31,40 @@ export function moment(ms: number, seconds = false): string {
     hour: "2-digit",
     minute: "2-digit",
     ...(seconds ? { second: "2-digit" } : {}),
-    timeZoneName: "short",
   });
 }
+
+// The clock, with the day if that is another one.
+export const told = (ms: number): string =>
+  Math.abs(shownAt() - ms) > DAY_MS ? moment(ms, true) : clock(ms);
+
+// The zone of all times on the page, as it is then: GMT-5
+export const zone = (ms: number): string =>
+  new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" })
+    .formatToParts(ms)
+    .find(({ type }) => type === "timeZoneName")?.value ?? "";
+
+// With all that is known of it: Sat, 28 Nov 2026, 01:00:00 GMT-5 (06:00:00 UTC)
+export function fullMoment(ms: number): string {
+  const here = new Date(ms).toLocaleString("en-GB", {
+    weekday: "short",
+    day: "numeric",
+    month: "short",
+    year: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    timeZoneName: "short",
+  });
+  const utc = `${new Date(ms).toISOString().slice(11, 19)} UTC`;
+  return here.endsWith(" UTC") ? here : `${here} (${utc})`;
+}
+
+// Texts of brokers have their times in UTC: 2026-11-28T06:00:00Z
+const IN_UTC = /\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)/g;
+
+export const inZone = (text: string): string =>
+  text.replace(IN_UTC, (utc) => told(Date.parse(utc.replace(" ", "T"))));
 
 export function duration(ms: number): string {
   const s = Math.max(0, ms) / 1000;

@@ -1,10 +1,11 @@
 // Plans towards goals: what was promised, what has come of it, and what they wait for.
 import type { JSX } from "preact";
 import { approveGoal, stopGoal } from "./actions";
-import { moment, plural } from "./format";
+import { inZone, plural, told } from "./format";
 import type { GoalShown } from "../generated/openapi";
 import { goals } from "./state";
 import { use } from "./store";
+import { Time } from "./time";
 
 export function goalText({ goal }: GoalShown): string {
   switch (goal.kind) {
@@ -28,7 +29,7 @@ const points = (usage: number | null | undefined): string =>
 function settled({ afterwards: after, state }: GoalShown): string {
   if (!after) return "";
   const not = after.reached === false ? `, not reached${state === "ended" ? "" : ", so it goes on"}` : "";
-  return `, ${points(after.farthest)} at ${moment(after.atMs)}${not}`;
+  return `, ${points(after.farthest)} at ${told(after.atMs)}${not}`;
 }
 
 function progress(goal: GoalShown): string {
@@ -49,15 +50,15 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       <b>
         Goal {goal.id}: {goalText(goal)}
       </b>
-      <span class="result">{progress(goal)}</span>
+      <span class="result">{inZone(progress(goal))}</span>
       {goal.replay && goal.state !== "ended" && <span class="small">{goal.replay.text}</span>}
       {goal.limits?.untilMs && goal.state !== "ended" && (
-        <span class="small">by {moment(goal.limits.untilMs)}</span>
+        <span class="small">by <Time at={goal.limits.untilMs} /></span>
       )}
       {goal.state === "approved" && (goal.limits?.fromMs ?? 0) > (goal.approvedMs ?? 0) && (
-        <span class="small">from {moment(goal.limits?.fromMs ?? 0)}</span>
+        <span class="small">from <Time at={goal.limits?.fromMs ?? 0} /></span>
       )}
-      {goal.endedMs && <span class="small">ended {moment(goal.endedMs)}</span>}
+      {goal.endedMs && <span class="small">ended <Time at={goal.endedMs} /></span>}
       {goal.staysCordoned && <span class="small">{goal.staysCordoned} stays cordoned</span>}
       {goal.state === "proposed" && (
         <button class="quiet" onClick={() => approveGoal(goal)}>

@@ -1,7 +1,7 @@
 // The heat map: a row a bundle, a column a sample, brighter with more bytes/s.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { bytes, clock, count, duration, moment, shortRange, split } from "./format";
+import { bytes, count, duration, moment, shortRange, split, told } from "./format";
 import type { HeatSeries as Series, HeatShown as Samples } from "../generated/openapi";
 import { cluster, heat, panel } from "./state";
 import { use } from "./store";
@@ -153,7 +153,7 @@ function described(samples: Samples, series: Series, column: number): string[] {
   const owner = series.owners.filter(([at]) => at <= column).at(-1)?.[1];
   return [
     series.bundle,
-    `${clock(samples.times[column] ?? 0)}  ${
+    `${told(samples.times[column] ?? 0)}  ${
       value === null ? "not reported, or not among the hottest" : bytes(value)
     }`,
     owner && value !== null ? `on ${owner}` : "",
@@ -167,7 +167,10 @@ function Label({ series }: { series: Series }): JSX.Element {
   return (
     <div class={ended ? "heat-row ended" : "heat-row"}>
       <span class="name" title={series.bundle}>
-        <b>{shortRange(range)}</b> <small>{namespace}</small>
+        <b>{shortRange(range)}</b>{" "}
+        <small class="cut">
+          <bdi>{namespace}</bdi>
+        </small>
       </span>
       <span class="space" />
       <span class="number">{last === null ? "–" : bytes(last)}</span>

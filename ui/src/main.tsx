@@ -11,7 +11,8 @@ import { followAddress } from "./address";
 import { Decisions } from "./decisions";
 import { Find, finding } from "./find";
 import { Findings } from "./findings";
-import { bytes, clock, count, duration, messages, moment, percent, plural } from "./format";
+import { bytes, clock, count, duration, messages, moment, percent, plural, told, zone } from "./format";
+import { giveBackFocus } from "./focus";
 import { Heat } from "./heat";
 import type { AbsentBroker } from "../generated/openapi";
 import type { Broker, Cluster } from "./state";
@@ -22,6 +23,7 @@ import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
+import { Time } from "./time";
 import { Throttled } from "./throttled";
 import { PastNote, TimeBar } from "./timebar";
 import { DAY_MS, shownAt, when } from "./when";
@@ -239,7 +241,8 @@ function Lately(): JSX.Element | null {
       ))}
       {lately.map(({ begin, end }) => (
         <li key={begin}>
-          The whole cluster was down from {moment(begin, true)} to {clock(end)}, for{" "}
+          The whole cluster was down from <Time at={begin} text={moment(begin, true)} /> to{" "}
+          <Time at={end} />, for{" "}
           {duration(end - begin)}: no broker recorded anything.
         </li>
       ))}
@@ -336,7 +339,10 @@ function Trouble(): JSX.Element | null {
 
 function Help({ close }: { close: () => void }): JSX.Element {
   const box = useRef<HTMLDialogElement>(null);
-  useLayoutEffect(() => box.current?.showModal(), []);
+  useLayoutEffect(() => {
+    box.current?.showModal();
+    return giveBackFocus;
+  }, []);
   return (
     <dialog ref={box} onClose={close} aria-labelledby="help-title" class="help">
       <form method="dialog">
@@ -405,12 +411,13 @@ function Top({ help }: { help: () => void }): JSX.Element {
       {now && then && <p>{now.leader.broker ? `${now.leader.broker} led` : "who led is not known"}</p>}
       {now && !then && (
         <p>
-          {now.leader.broker} leads since {clock(now.leader.since)} · {now.manager} manager ·{" "}
+          {now.leader.broker} leads since <Time at={now.leader.since} /> · {now.manager} manager ·{" "}
           {now.shedder}
         </p>
       )}
       <span class={state === "ok" && !then ? "live" : "live off"}>
-        {now ? (state === "ok" && !then ? clock(now.at) : `as of ${clock(now.at)}`) : ""}
+        {now && (state !== "ok" || then) ? "as of " : ""}
+        {now && <Time at={now.at} text={`${told(now.at)} ${zone(now.at)}`} />}
       </span>
       {now && <button onClick={() => finding.set(true)}>Find…</button>}
       {now && !then && <button onClick={() => void dryRun()}>What would move?</button>}
@@ -443,6 +450,7 @@ function Page(): JSX.Element {
   const known = use(cluster);
   const then = use(when);
   if (state === "unauthorised" || state === "forbidden") return <Ask />;
+  const steers = isDaemon(known) && !then;
   return (
     <>
       <Top help={help} />
@@ -456,18 +464,16 @@ function Page(): JSX.Element {
         <Findings />
         {known || state === "loading" ? (
           <div class="grid">
-            <Brokers />
-            {isDaemon(known) && !then ? <Moves /> : <Heat />}
-            <Decisions />
-            {isDaemon(known) && !then ? (
-              <Changes />
-            ) : (
-              <div class="both">
-                <Moves />
-                <Throttled />
-                <Changes />
-              </div>
-            )}
+            <div class="column">
+              <Brokers />
+              <Decisions />
+              {!steers && <Changes />}
+            </div>
+            <div class="column">
+              {!steers && <Heat />}
+              <Moves />
+              {steers ? <Changes /> : <Throttled />}
+            </div>
           </div>
         ) : (
           <p class="empty big">Nothing is known of this cluster yet.</p>

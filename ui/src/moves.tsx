@@ -1,26 +1,69 @@
-// The queue of moves, and how long each bundle paused.
+// The queue of moves, how long clients waited for each, and for how long nobody served the bundle.
 import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { cancelMove, pauseMoves, resumeMoves } from "./actions";
 import { useNames } from "./decisions";
-import { clock, duration, plural } from "./format";
+import { clock, duration, inZone, plural } from "./format";
 import type { Move } from "../generated/openapi";
 import { Goals } from "./goals";
 import { withWaiting } from "./past";
 import type { Today } from "./past";
-import { cluster, goals, moves, panel, todays } from "./state";
+import { cluster, goals, moves, panel, recordedMoves, todays } from "./state";
 import { useRecorded } from "./recorded";
-import { use } from "./store";
+import { Store, use } from "./store";
 import { Section } from "./section";
 import { clients, clientsMissing, clientsUnknown, shortBundle } from "./sentences";
+import { Time } from "./time";
 import { when } from "./when";
 
-export function pauses(list: Move[]): { median: number; longest: number } | null {
-  const known = list
-    .map((move) => move.outcome?.pauseMs)
-    .filter((pause): pause is number => typeof pause === "number")
-    .sort((a, b) => a - b);
-  if (!known.length) return null;
-  return { median: known[Math.floor((known.length - 1) / 2)] ?? 0, longest: known.at(-1) ?? 0 };
+// Moves of this term; where they are few, those that are recorded of earlier ones, too.
+export const known = new Store<Move[]>([]);
+
+const FEW = 10;
+
+interface Figures {
+  typical: number;
+  longest: number;
+}
+
+const of = (move: Move, name: "pauseMs" | "clientsWaitedMs" | "clientsWaitedMeanMs"): number[] => {
+  const value = move.outcome?.[name];
+  return typeof value === "number" ? [value] : [];
+};
+
+function figuresOf(ofEach: number[], longest: number[]): Figures | null {
+  const sorted = [...ofEach].sort((a, b) => a - b);
+  if (!sorted.length) return null;
+  const typical = sorted[Math.floor((sorted.length - 1) / 2)] ?? 0;
+  return { typical, longest: Math.max(...longest) };
+}
+
+function pauses(list: Move[]): Figures | null {
+  const all = list.flatMap((move) => of(move, "pauseMs"));
+  return figuresOf(all, all);
+}
+
+/** How long clients waited until they were served again. */
+function waits(list: Move[]): Figures | null {
+  const longest = list.flatMap((move) => of(move, "clientsWaitedMs"));
+  const mean = list.flatMap((move) =>
+    [...of(move, "clientsWaitedMeanMs"), ...of(move, "clientsWaitedMs")].slice(0, 1),
+  );
+  return figuresOf(mean, longest);
+}
+
+const figuresText = ({ typical, longest }: Figures): string =>
+  `${duration(typical)} typically, ${duration(longest)} at most`;
+
+const notBack = (move: Move): boolean => move.state === "done" && clientsMissing(move.outcome);
+
+/** What moves like these did to clients; empty if nobody has measured it. */
+export function priceText(list: Move[]): string[] {
+  const [waited, paused] = [waits(list), pauses(list)];
+  return [
+    waited ? `clients waited ${figuresText(waited)}` : "",
+    paused ? `bundles unserved for ${figuresText(paused)}` : "",
+  ].filter(Boolean);
 }
 
 function result(move: Move): string {
@@ -60,7 +103,7 @@ export function todayText(today: Today): string {
 
 function Row({ move }: { move: Move }): JSX.Element {
   const name = useNames();
-  const missing = move.state === "done" && clientsMissing(move.outcome);
+  const missing = notBack(move);
   const unknown = move.state === "done" && clientsUnknown(move.outcome);
   const state = missing
     ? "done, but not all clients came back"
@@ -76,10 +119,10 @@ function Row({ move }: { move: Move }): JSX.Element {
       <span class="way">
         {name(move.source)} → {move.destination ? name(move.destination) : "to be placed"}
       </span>
-      <span class="result">{result(move)}</span>
+      <span class="result">{inZone(result(move))}</span>
       <span class="small">
-        {move.author === "cycle" ? move.reason : move.author}
-        {move.endedAt ? `, ${clock(move.endedAt)}` : ""}
+        {move.author === "cycle" ? inZone(move.reason) : move.author}
+        {move.endedAt ? <>, <Time at={move.endedAt} /></> : ""}
       </span>
       {move.state === "queued" && (
         <button class="quiet" onClick={() => cancelMove(move)}>
@@ -94,8 +137,15 @@ export function Moves(): JSX.Element {
   const queue = use(moves);
   const ordered = use(goals);
   const then = use(when);
-  const list = queue?.moves ?? [];
-  const figures = pauses(list);
+  const [choice, setChoice] = useState("all");
+  const ofTerm = queue?.moves ?? [];
+  const wanted = !then && ofTerm.length < FEW;
+  const earlier = useRecorded(() => recordedMoves(), String(ofTerm[0]?.id), wanted);
+  const ids = new Set(ofTerm.map(({ id }) => id));
+  const list = [...ofTerm, ...earlier.filter(({ id }) => !ids.has(id))];
+  useEffect(() => known.set(list), [queue, earlier]);
+  const missing = list.filter(notBack).length;
+  const shown = choice === "missing" ? list.filter(notBack) : list;
   const absent = use(cluster)?.absent ?? [];
   const losses = absent.map(({ broker, leftAt }) => `${broker} ${leftAt}`);
   const ended = list.find(({ endedAt }) => endedAt)?.id ?? "";
@@ -106,9 +156,7 @@ export function Moves(): JSX.Element {
     ? [
         queue.running ? plural(queue.running, "move") + " under way" : "",
         queue.waiting ? `${queue.waiting} wait` : "",
-        figures
-          ? `pause ${duration(figures.median)} typical, ${duration(figures.longest)} longest`
-          : "",
+        ...priceText(list),
       ]
         .filter(Boolean)
         .join(" · ")
@@ -126,19 +174,31 @@ export function Moves(): JSX.Element {
       title="Moves"
       about={about}
       tools={
-        then ? null : queue?.paused ? (
-          <button onClick={resumeMoves}>Resume</button>
-        ) : (
-          <button onClick={pauseMoves}>Pause…</button>
-        )
+        <>
+          {(missing > 0 || choice !== "all") && (
+            <select
+              aria-label="Which moves"
+              value={choice}
+              onChange={(event) => setChoice(event.currentTarget.value)}
+            >
+              <option value="all">all</option>
+              <option value="missing">clients not back ({missing})</option>
+            </select>
+          )}
+          {then ? null : queue?.paused ? (
+            <button onClick={resumeMoves}>Resume</button>
+          ) : (
+            <button onClick={pauseMoves}>Pause…</button>
+          )}
+        </>
       }
       empty={empty && [empty, interrupted].filter(Boolean).join(" ")}
     >
-      <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
+      <div class="scroll" tabIndex={0} role="group" aria-label="List of moves">
         <Goals />
         {interrupted && <p class="small line">{interrupted}</p>}
         <ul class="list">
-          {list.map((move) => (
+          {shown.map((move) => (
             <Row key={move.id} move={move} />
           ))}
         </ul>

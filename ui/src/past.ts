@@ -450,6 +450,13 @@ function afterAll(parts: ArchivedEvent[]): (ts: number) => boolean {
   return (ts) => ts > oldest;
 }
 
+// The last moves, of this term and of earlier ones; or one by its id.
+export async function askMoves(id = ""): Promise<Move[]> {
+  const about = id && `about=${encodeURIComponent(id)}&`;
+  const { parts } = await events(["kind=decision.move"], `${about}limit=${LISTED}`);
+  return parts.slice(0, LISTED).map(moveOf);
+}
+
 // A decision by the id that its leader gave it.
 export async function askDecision(id: string): Promise<DecisionShown[]> {
   const { parts } = await events(DECISIONS, `about=${encodeURIComponent(id)}&limit=${LISTED}`);

@@ -1,5 +1,6 @@
 // Decisions and moves as sentences.
-import { clock, duration, figure, percent, plural, shortRange, split } from "./format";
+import { bytes, duration, figure, inZone, messages, percent } from "./format";
+import { plural, shortRange, split, told } from "./format";
 import type {
   AbsentBroker as Absent,
   DecisionShown as Decision,
@@ -62,10 +63,57 @@ function evened(why: Record<string, number | string> | undefined): string {
   );
 }
 
+/** Why a broker sheds, by the figures of Pulsar's shedders; empty if they are of another kind. In
+ * the words of `compared` of the command line. */
+function compared(reason: string, why: Record<string, number | string> | undefined): string {
+  const of = (name: string): number => Number(why?.[name] ?? NaN);
+  const part = (name: string): string => `${(100 * of(name)).toFixed(1)}\u202f%`;
+  const plain = (name: string): string => figure(of(name));
+  const has = (...names: string[]): boolean => names.every((name) => Number.isFinite(of(name)));
+  const traffic = (name: string): string =>
+    reason === "MsgRate" ? `${messages(of(name))} msg/s` : bytes(of(name));
+  const goal = ["goal", "goalBytesPerSecond"].find((name) => has(name));
+  if (!goal) return "";
+  const other = why?.leastLoaded || "another one";
+  const points = `${(100 * of("threshold")).toFixed(1)} points`;
+  const so = (words: string): string =>
+    `its broker ${words}; bundles of ${traffic(goal)} in all are to leave`;
+  if (has("maxRate", "minRate", "differencePercent")) {
+    const difference = `a difference of ${plain("differencePercent")}\u202f%`;
+    return so(`has ${traffic("maxRate")}, ${other} ${traffic("minRate")}, ${difference}`);
+  }
+  if (has("maxThroughput", "minThroughput", "ratio")) {
+    const both = `${traffic("maxThroughput")}, ${other} ${traffic("minThroughput")}`;
+    return so(`has ${both}, a factor of ${plain("ratio")}`);
+  }
+  if (has("score", "destinationScore"))
+    return so(`has a score of ${plain("score")}, the other one ${plain("destinationScore")}`);
+  if (has("load", "destinationLoad"))
+    return so(`has a load of ${plain("load")}, the other one ${plain("destinationLoad")}`);
+  if (!has("usage", "threshold")) return "";
+  const uses = `uses ${part("usage")}`;
+  if (!has("average")) return so(`${uses}, the limit is ${part("threshold")}`);
+  const mean = `the mean of ${part("average")}`;
+  return why?.pass === "lowerBoundary"
+    ? so(`${uses}, and another one is more than ${points} below ${mean}`)
+    : so(`${uses}, more than ${points} above ${mean}`);
+}
+
+/** Why a bundle moves, in words where its figures are of a kind that has words. */
+export function because(reason: string, why: Record<string, number | string> | undefined): string {
+  const text = evened(why) || compared(reason, why);
+  const by = text && why?.orderedBy ? `; ordered by ${why.orderedBy}` : "";
+  const note = text && why?.cordonNote ? `; ${why.cordonNote}` : "";
+  return [reason, text ? text + by + note : numbers(why)].filter(Boolean).join(": ");
+}
+
+const isWorded = (reason: string, why: Record<string, number | string> | undefined): boolean =>
+  !!(evened(why) || compared(reason, why));
+
 // CamelCase names of reasons are words that Pulsar made: "Overloaded" stays, "NoBundle" too.
-const skipText = ({ what, reason, times, firstAt }: Skip): string => {
+export const skipText = ({ what, reason, times, firstAt }: Skip): string => {
   const text = what === "cluster" ? reason : `${what.includes("_0x") ? shortBundle(what) : what}: ${reason}`;
-  return firstAt && times ? `${text} (${times} times since ${clock(firstAt)})` : text;
+  return firstAt && times ? `${text} (${times} times since ${told(firstAt)})` : text;
 };
 
 export function unloadText(unload: Unload, name: (broker: string) => string): string {
@@ -76,6 +124,12 @@ export function unloadText(unload: Unload, name: (broker: string) => string): st
 type Name = (broker: string) => string;
 
 export function sentence(decision: Decision, name: Name): Sentence {
+  const { mark, head, details, figures } = said(decision, name);
+  const shown = figures === undefined ? {} : { figures: inZone(figures) };
+  return { mark, head: inZone(head), details: details.map(inZone), ...shown };
+}
+
+function said(decision: Decision, name: Name): Sentence {
   const say = SENTENCES[decision.kind];
   if (say) return say(decision, name);
   const head = `${decision.kind} ${decision.bundle ? shortBundle(decision.bundle) : ""}`.trim();
@@ -107,7 +161,9 @@ const SENTENCES: Record<string, (decision: Decision, name: Name) => Sentence> = 
     head: `${shortBundle(decision.bundle ?? "")} ${SPLITS[decision.state ?? ""] ?? "splits"}${
       decision.broker ? ` on ${name(decision.broker)}` : ""
     }`,
-    details: [because(decision), decision.outcome?.text ?? ""].filter(Boolean),
+    details: [because(decision.reason ?? "", decision.why), decision.outcome?.text ?? ""].filter(
+      Boolean,
+    ),
   }),
   merge: (decision) => ({
     mark: "merge",
@@ -137,15 +193,15 @@ function shed(decision: Decision, name: Name): Sentence {
       head: `${strategy} moves ${plural(total ?? unloads.length, "bundle")}${others}${waits}`,
       details: unloads.map(
         (unload) =>
-          `${unloadText(unload, name)}: ${[unload.reason, evened(unload.why) || numbers(unload.why)].filter(Boolean).join(": ")}`,
+          `${unloadText(unload, name)}: ${because(unload.reason, unload.why)}`,
       ),
-      figures: unloads.some((unload) => evened(unload.why))
+      figures: unloads.some((unload) => isWorded(unload.reason, unload.why))
         ? unloads.map((unload) => `${shortBundle(unload.bundle)}: ${numbers(unload.why)}`).join("; ")
         : undefined,
     };
   }
   const times = decision.times ?? 1;
-  const since = decision.firstAt && times > 1 ? `, ${times} times since ${clock(decision.firstAt)}` : "";
+  const since = decision.firstAt && times > 1 ? `, ${times} times since ${told(decision.firstAt)}` : "";
   const average = decision.inputs?.averageUsage;
   const load = typeof average === "number" ? [`${plural(decision.inputs?.brokers ?? 0, "broker")}, average load ${percent(average)}`] : [];
   return {
@@ -172,16 +228,6 @@ function choice(left: number, brokers: number): string {
   if (left > 1) return `one of ${left} equally good brokers${rejected ? `, out of ${brokers}` : ""}`;
   if (left === 0) return "no broker qualifies";
   return rejected ? `the one of ${brokers} brokers that was not rejected` : "the only broker";
-}
-
-const because = ({ reason, why }: Decision): string =>
-  [reason, evenedBy(why) || numbers(why)].filter(Boolean).join(": ");
-
-/** The same, with who ordered it. */
-function evenedBy(why: Record<string, number | string> | undefined): string {
-  const text = evened(why);
-  const by = text && why?.orderedBy ? `; ordered by ${why.orderedBy}` : "";
-  return text + by + (text && why?.cordonNote ? `; ${why.cordonNote}` : "");
 }
 
 /** The note of a pause, cordon or pin, and who ordered it; empty if neither is known. */
@@ -217,9 +263,9 @@ function moved(decision: Decision, name: Name): Sentence {
     head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}`,
     details: [
       state === "done" ? [clients(outcome), unserved].filter(Boolean).join(", ") : (outcome?.text ?? ""),
-      because(decision),
+      because(decision.reason ?? "", decision.why),
     ].filter(Boolean),
-    figures: evened(decision.why) ? numbers(decision.why) : undefined,
+    figures: isWorded(decision.reason ?? "", decision.why) ? numbers(decision.why) : undefined,
   };
 }
 
@@ -265,7 +311,7 @@ const COUNTED_MS = 600_000; // clients that come later than this are new ones
 // status` (`cli/admin/absences.py`).
 export function absenceText(absence: Absent): string {
   const { broker, how, leftAt, sign, unheardMs } = absence;
-  let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${clock(leftAt)})`;
+  let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${told(leftAt)})`;
   if (how === "lost") {
     text += ", its session ended without a word";
     if (unheardMs) text += ` up to ${duration(unheardMs)} after its last sign`;

@@ -1,7 +1,7 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askPast, askRefused, askToday, askUnproven } from "./past";
+import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askMoves, askPast, askRefused, askToday, askUnproven } from "./past";
 import type { ClientLine, Down, Earlier, Mark, Past, Refusal, Today } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -18,6 +18,7 @@ import type {
   ClustersShown,
   DecisionShown as Decision,
   HeatShown as Heat,
+  Move,
   MovesShown as Moves,
   PinShown,
   ThrottledShown as Throttled,
@@ -289,6 +290,7 @@ export const earlierOf = (name: string | null, epoch: number): Promise<Earlier[]
 export const unproven = (): Promise<string[]> => orNone(askUnproven(Date.now() - HOUR_MS));
 export const refused = (): Promise<Refusal[]> => orNone(askRefused(Date.now() - HOUR_MS));
 export const todays = (): Promise<Today[]> => orNone(askToday().then((today) => [today]));
+export const recordedMoves = (id?: string): Promise<Move[]> => orNone(askMoves(id));
 export const decisionOf = (id: string): Promise<Decision[]> => orNone(askDecision(id));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());
 

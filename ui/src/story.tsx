@@ -13,7 +13,8 @@ import {
 import { Failure, V1, get } from "./api";
 import { Chips, heatClass, isStale, modelledText, resourcesOf, runs } from "./brokers";
 import { Entries, useEarlier } from "./decisions";
-import { bytes, clock, count, duration, messages, percent, plural, shortRange, split } from "./format";
+import { giveBackFocus } from "./focus";
+import { bytes, count, duration, messages, percent, plural, shortRange, split } from "./format";
 import type { Broker } from "./state";
 import type {
   BundleShown as Bundle,
@@ -26,11 +27,14 @@ import { BrokerAt, BundleAt, OfClient } from "./then";
 import { cluster, copy, decisions, heat, isDaemon, pageOf, panel } from "./state";
 import type { Panel } from "./state";
 import { use } from "./store";
+import { Time } from "./time";
 import { when } from "./when";
 
 const AGAIN_MS = 3_000;
 const LOSS_AGAIN_MS = 60_000; // the leader tries out where each bundle would go
 const TAKERS = 3;
+export const BUNDLES = 50;
+const BUNDLES_MAX = 1_000;
 
 // Fetches again and again while the panel is open.
 function useAgain<T>(path: string, again = AGAIN_MS): { document: T | null; problem: string } {
@@ -72,6 +76,17 @@ function Earlier({ name }: { name: string }): JSX.Element {
   );
 }
 
+/** That there are more, and a button that shows them; the number alone where none can be shown. */
+export function More(props: { of: number; show: (() => void) | null }): JSX.Element | null {
+  if (props.of <= 0) return null;
+  const text = `and ${count(props.of)} more`;
+  return (
+    <p class="more">
+      {props.show ? <button onClick={props.show}>{text}: show them</button> : text}
+    </p>
+  );
+}
+
 export function RecordedSince({ since }: { since: string }): JSX.Element | null {
   return since ? <p class="small">{since}</p> : null;
 }
@@ -80,7 +95,11 @@ export function Side(): JSX.Element | null {
   const shown = use(panel);
   const then = use(when);
   const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus(), [shown]);
+  useEffect(() => {
+    if (!shown) return;
+    box.current?.focus();
+    return giveBackFocus;
+  }, [shown]);
   if (!shown) return null;
   return (
     <aside ref={box} tabIndex={-1} aria-label={`${shown.kind} ${shown.name}`}>
@@ -195,7 +214,7 @@ function OfBundle({ name }: { name: string }): JSX.Element {
             facts={[
               ["Owner", owned(story)],
               ...traffic(story),
-              ...(story.pin ? ([["Pinned", pinText(story)]] as [string, string][]) : []),
+              ...pinned(story),
             ]}
           />
           <Spark bundle={name} />
@@ -247,10 +266,18 @@ function withAncestors(story: Story, known: Decision[]): Decision[] {
   return [...story.history, ...before].sort((a, b) => b.ts - a.ts);
 }
 
-function pinText(story: Story): string {
-  const { pin } = story;
-  if (!pin) return "";
-  return `to ${pin.broker} until ${clock(pin.until)}${ordered(pin) && `: ${ordered(pin)}`}`;
+function pinned({ pin }: Story): [string, ComponentChildren][] {
+  if (!pin) return [];
+  const about = ordered(pin) && `: ${ordered(pin)}`;
+  return [
+    [
+      "Pinned",
+      <>
+        to {pin.broker} until <Time at={pin.until} />
+        {about}
+      </>,
+    ],
+  ];
 }
 
 const SPARK = { width: 400, height: 56 };
@@ -308,8 +335,9 @@ function OfBroker({ name }: { name: string }): JSX.Element {
   const brokers = use(cluster)?.brokers ?? [];
   const broker = brokers.find((each) => each.broker === name);
   const page = broker && pageOf(broker, brokers);
+  const [most, setMost] = useState(BUNDLES);
   const bundles = useAgain<{ total: number; bundles: Bundle[] }>(
-    `${V1}/bundles?sort=throughput&owner=${encodeURIComponent(name)}&limit=50`,
+    `${V1}/bundles?sort=throughput&owner=${encodeURIComponent(name)}&limit=${most}`,
   );
   const decided = useAgain<{ decisions: Decision[] }>(
     `${V1}/decisions?broker=${encodeURIComponent(name)}&limit=30`,
@@ -359,7 +387,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
       <h3>
         Its bundles, the hottest first
         {isStale(broker) && typeof broker.reportedAt === "number" && (
-          <small>, with the traffic of {clock(broker.reportedAt)}</small>
+          <small>, with the traffic of <Time at={broker.reportedAt} /></small>
         )}
       </h3>
       {bundles.problem && <p class="problem">{bundles.problem}.</p>}
@@ -379,9 +407,10 @@ function OfBroker({ name }: { name: string }): JSX.Element {
         ))}
       </ul>
       {bundles.document?.total === 0 && <p class="empty">It has none.</p>}
-      {(bundles.document?.total ?? 0) > 50 && (
-        <p class="small">and {count((bundles.document?.total ?? 0) - 50)} more</p>
-      )}
+      <More
+        of={(bundles.document?.total ?? 0) - (bundles.document?.bundles.length ?? 0)}
+        show={most < BUNDLES_MAX ? () => setMost(BUNDLES_MAX) : null}
+      />
       <h3>Decisions about it</h3>
       {decided.document?.decisions.length ? (
         <Entries list={decided.document.decisions} />

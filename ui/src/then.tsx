@@ -3,14 +3,14 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure } from "./api";
 import { Entries } from "./decisions";
-import { bytes, clock, count, duration, messages, moment, plural, shortRange, split } from "./format";
+import { bytes, count, duration, messages, moment, plural, shortRange, split } from "./format";
 import { askBroker, askBundle, askClient } from "./past";
 import { cluster } from "./state";
 import { use } from "./store";
-import { Facts, RecordedSince, Resources, Spark, brokerLink, bundleLink } from "./story";
+import { Time } from "./time";
+import { BUNDLES, Facts, More, RecordedSince, Resources, Spark, brokerLink, bundleLink } from "./story";
 
 const AGAIN_MS = 10_000;
-const BUNDLES = 50;
 
 // Asks the archives, and again and again while the present is shown.
 function useAsked<T>(ask: () => Promise<T>, key: string, again: boolean): { answer: T | null; problem: string } {
@@ -63,7 +63,7 @@ export function BundleAt({ name, at }: { name: string; at: number }): JSX.Elemen
       <p class="kind">Bundle of {namespace}</p>
       <h2 title={name}>{shortRange(range)}</h2>
       <p class="small mono">{range}</p>
-      <p class="small">As of {moment(at, true)}</p>
+      <p class="small">As of <Time at={at} text={moment(at, true)} /></p>
       <State asking={!answer} problem={problem} />
       {answer && (
         <>
@@ -100,12 +100,12 @@ export function BundleAt({ name, at }: { name: string; at: number }): JSX.Elemen
 export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Element {
   const broker = use(cluster)?.brokers.find((each) => each.broker === name);
   const { answer, problem } = useAsked(() => askBroker(name, at), `${name} ${at}`, false);
-  const more = (answer?.bundles.length ?? 0) - BUNDLES;
+  const [most, setMost] = useState(BUNDLES);
   return (
     <>
       <p class="kind">Broker</p>
       <h2>{name}</h2>
-      <p class="small">As of {moment(at, true)}</p>
+      <p class="small">As of <Time at={at} text={moment(at, true)} /></p>
       {broker?.resources ? (
         <>
           <Resources broker={broker} />
@@ -127,10 +127,10 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
           {answer.leftAt === null ? (
             <h3>Its bundles, the hottest first</h3>
           ) : (
-            <h3>What it had when it left at {clock(answer.leftAt)}, and where each was served next</h3>
+            <h3>What it had when it left at <Time at={answer.leftAt} />, and where each was served next</h3>
           )}
           <ul class="list">
-            {answer.bundles.slice(0, BUNDLES).map(({ bundle, rate, throughput, next }) => (
+            {answer.bundles.slice(0, most).map(({ bundle, rate, throughput, next }) => (
               <li key={bundle} class="owned">
                 {bundleLink(bundle)}
                 <span class="number">{messages(rate)} msg/s</span>
@@ -145,7 +145,7 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
               </li>
             ))}
           </ul>
-          {more > 0 && <p class="small">and {count(more)} more</p>}
+          <More of={answer.bundles.length - most} show={() => setMost(Infinity)} />
           {!answer.bundles.length && <p class="empty">None is recorded of then.</p>}
           <h3>What had been decided about it</h3>
           {answer.decisions.length ? (
@@ -166,14 +166,14 @@ export function OfClient({ name, at }: { name: string; at: number | null }): JSX
     <>
       <p class="kind">Client</p>
       <h2>{name}</h2>
-      {at !== null && <p class="small">As of {moment(at, true)}</p>}
+      {at !== null && <p class="small">As of <Time at={at} text={moment(at, true)} /></p>}
       <h3>When it came, left and was refused</h3>
       <State asking={!answer} problem={problem} />
       {answer?.lines.length === 0 && <p class="empty">Nothing is recorded of it.</p>}
       <ul class="list lines">
         {answer?.lines.map(({ ts, text, bad }) => (
           <li key={`${ts} ${text}`} class={bad ? "problem" : ""}>
-            <time title={moment(ts, true)}>{clock(ts)}</time> {text}
+            <Time at={ts} /> {text}
           </li>
         ))}
       </ul>

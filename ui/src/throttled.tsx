@@ -1,13 +1,14 @@
 // Limits that held somebody in the last ten seconds, and whom.
 import type { JSX } from "preact";
 import { useNames } from "./decisions";
-import { bytes, clock, count, duration, messages, plural } from "./format";
+import { bytes, count, duration, messages, plural } from "./format";
 import type { HoldingLimit as Limit } from "../generated/openapi";
 import type { Refusal } from "./past";
 import { useRecorded } from "./recorded";
 import { refused, throttled } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
+import { Time } from "./time";
 import { when } from "./when";
 
 function rates(limit: Limit): string {
@@ -64,7 +65,7 @@ function Refused({ lines }: { lines: Refusal[] }): JSX.Element | null {
       <ul class="list small">
         {lines.slice(0, REFUSED_SHOWN).map(({ ts, text }) => (
           <li key={`${ts} ${text}`}>
-            {clock(ts)} {text}
+            <Time at={ts} /> {text}
           </li>
         ))}
         {more > 0 && <li>and {count(more)} more: loadmanager admin find --refused</li>}
@@ -114,7 +115,7 @@ export function Throttled(): JSX.Element {
             : null
       }
     >
-      <div class="scroll" tabIndex={0} role="region" aria-label="Throttled">
+      <div class="scroll" tabIndex={0} role="group" aria-label="List of limits">
         <Refused lines={turnedAway} />
         <ul class="list limits">
           {rows.map(({ broker, limit }) => (

@@ -2,10 +2,11 @@
 // time that the heat and the lists are of, and marks where something happened.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { duration, moment } from "./format";
+import { duration, fullMoment, moment } from "./format";
 import type { Mark } from "./past";
 import { marksOf, pastNotes } from "./state";
 import { use } from "./store";
+import { Time } from "./time";
 import { DAY_MS, HOUR_MS, when } from "./when";
 
 const SPANS: [number, string][] = [
@@ -172,7 +173,9 @@ export function TimeBar(): JSX.Element {
           }}
         />
       </div>
-      <output for="time">{told}</output>
+      <output for="time" title={fullMoment(at)}>
+        {told}
+      </output>
       <button disabled={!shown} onClick={() => when.set(null)}>
         Now
       </button>
@@ -187,7 +190,7 @@ export function PastNote(): JSX.Element | null {
   if (!shown) return null;
   return (
     <p class="past-note" role="status">
-      <b>As of {moment(shown.at, true)}</b>: what the brokers recorded; the heat and the lists are of the{" "}
+      <b>As of <Time at={shown.at} text={moment(shown.at, true)} /></b>: what the brokers recorded; the heat and the lists are of the{" "}
       {duration(shown.last)} before. Nothing can be changed here.
       {notes?.map((note) => (
         <span key={note} class="problem">

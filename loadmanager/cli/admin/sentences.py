@@ -19,6 +19,7 @@ from loadmanager.engine.strategies.plan_document import (
     figure,
     placement_reason,
 )
+from loadmanager.kit.units import MIB
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.moves import CordonShown, PauseShown, PinShown
 
@@ -41,6 +42,38 @@ def lines_of(decision: DecisionShown) -> list[str]:
 
 FRACTIONS = ("usage", "average", "threshold")
 """Figures that are shown in percent."""
+_BY_LOADS = (
+    (
+        {"maxRate", "minRate", "differencePercent"},
+        "has {maxRate}, {leastLoaded} {minRate}, a difference of {differencePercent}%",
+    ),
+    (
+        {"maxThroughput", "minThroughput", "ratio"},
+        "has {maxThroughput}, {leastLoaded} {minThroughput}, a factor of {ratio}",
+    ),
+    (
+        {"score", "destinationScore"},
+        "has a score of {score}, the other one {destinationScore}",
+    ),
+    (
+        {"load", "destinationLoad"},
+        "has a load of {load}, the other one {destinationLoad}",
+    ),
+    (
+        {"usage", "average", "threshold"},
+        "uses {usage}, more than {threshold} points above the mean of {average}",
+    ),
+    (
+        {"usage", "threshold"},
+        "uses {usage}, the limit is {threshold}%",
+    ),
+)
+_LOWER = (
+    {"usage", "average", "threshold"},
+    "uses {usage}, and another one is more than {threshold} points below the mean of {average}",
+)
+COMPARED = {"": _BY_LOADS, "LowerBoundary": (_LOWER,)}
+"""What the figures of Pulsar's shedders say of the broker that sheds."""
 
 
 def numbers(why: object) -> str:
@@ -54,10 +87,10 @@ def numbers(why: object) -> str:
 
 
 def because(reason: str, why: object) -> str:
-    """Why a bundle moves: in words where the figures are those of a move that makes brokers more
-    even, else with the figures; `--json` has them in any case.
+    """Why a bundle moves: in words where the figures are of a kind that has words, else with the
+    figures; `--json` has them in any case.
     """
-    text = evened(why)
+    text = evened(why) or compared(reason, why)
     if text and isinstance(why, Mapping):
         text += f"; ordered by {by}" if (by := why.get("orderedBy")) else ""
         text += f"; {note}" if (note := why.get("cordonNote")) else ""
@@ -100,6 +133,39 @@ def evened(why: object) -> str:
     worth = f", {gain / price:.1f} times what it costs clients{pause}" if price > 0 else ""
     text = f"it brings {source} and {other} to {left} and {more}{worth}"
     return f"{text} (sensors: {shown}; the model may be {error:.1f} points off)"
+
+
+def compared(reason: str, why: object) -> str:
+    """Why a broker sheds, by the figures of Pulsar's shedders; empty for figures of other kinds."""
+    if not isinstance(why, Mapping):
+        return ""
+    goal = why.get("goal", why.get("goalBytesPerSecond"))
+    lower = "LowerBoundary" if why.get("pass") == "lowerBoundary" else ""
+    words = next((it for names, it in COMPARED[lower] if names <= why.keys()), None)
+    if goal is None or words is None:
+        return ""
+    try:
+        shown = {name: _compared(reason, name, value) for name, value in why.items()}
+        to_leave = _traffic(reason, float(goal))
+    except (ValueError, TypeError):
+        return ""
+    shown["leastLoaded"] = str(why.get("leastLoaded") or "another one")
+    return f"its broker {words.format(**shown)}; bundles of {to_leave} in all are to leave"
+
+
+def _compared(reason: str, name: str, value: object) -> str:
+    if name in {"leastLoaded", "pass", "swapFor", "orderedBy", "cordonNote"}:
+        return str(value)
+    number = float(str(value))
+    if name in {"maxRate", "minRate", "maxThroughput", "minThroughput"}:
+        return _traffic(reason, number)
+    if name == "threshold":
+        return f"{100 * number:.1f}"
+    return f"{number:.1%}" if name in FRACTIONS else figure(number)
+
+
+def _traffic(reason: str, value: float) -> str:
+    return f"{value:,.0f} messages/s" if reason == "MsgRate" else f"{value / MIB:,.1f} MiB/s"
 
 
 def _used(why: object) -> str:

@@ -24,6 +24,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Strategy
 from loadmanager.kit.reason import Reason
 
+SWITCHED_OFF = "the balancer is switched off (loadBalancerSheddingEnabled is false)"
 KEPT_MAX = 100
 """So many bundles that shedders passed over are named in a plan."""
 
@@ -64,7 +65,9 @@ def shed(
         memory = shedder.keep(memories.of(shedder), snapshot.available)
         memories = memories.remember(shedder, memory)
     if not settings.shedding_enabled:
-        return Plan(shedder.name, skipped=(Skip("cluster", "SheddingDisabled"),)), memories
+        return Plan(
+            shedder.name, skipped=(Skip("cluster", "SheddingDisabled", SWITCHED_OFF),)
+        ), memories
     snapshot = guards.usable(snapshot, settings)
     unusable = tuple(
         Skip(broker, why.code, why.text) for broker, why in sorted(snapshot.unusable.items())

@@ -184,7 +184,8 @@ def test_nothing_is_shed_when_shedding_is_off() -> None:
     """The shedder is not called."""
     settings = replace(SETTINGS, shedding_enabled=False)
     plan, _ = cycle.shed(brokers(left=1, right=1), settings, Memories())
-    assert plan == Plan("Watching", skipped=(Skip("cluster", "SheddingDisabled"),))
+    text = "the balancer is switched off (loadBalancerSheddingEnabled is false)"
+    assert plan == Plan("Watching", skipped=(Skip("cluster", "SheddingDisabled", text),))
     assert SEEN == []
 
 
