@@ -15,7 +15,13 @@ from loadmanager.engine.plans.planner import GoalPlan, Pieces, planning
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding.lost_traffic import AGAIN_MS, Came, after
+from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
+from loadmanager.engine.strategies.shedding.lost_traffic import (
+    AGAIN_MS,
+    Came,
+    after,
+    losing_brokers,
+)
 from loadmanager.kit.units import MINUTE_MS
 
 SETTINGS = StrategySettings(
@@ -209,3 +215,43 @@ def test_a_plan_goes_by_what_came_before() -> None:
     made = finished(planning(snapshot, SETTINGS, Filled(HOLE), came=came))
     assert (made.losing, made.moves) == ((HOLE,), ())
     assert finished(planning(snapshot, SETTINGS, Filled(HOLE))).moves
+
+
+def test_it_is_no_reason_to_call_brokers_even() -> None:
+    """Its clients may rest as well: it counts as far off, and nothing helps."""
+    loop = Loop(lambda minute, broker, _: 0.0 if broker == HOLE and minute > 30 else 1.0)
+    loop.minutes(31)
+    snapshot = without_policies(loop.view, SETTINGS, loop.minute * MINUTE_MS)
+    made = finished(planning(snapshot, SETTINGS, Even(7)))
+    assert made.losing == (HOLE,)
+    assert (made.reached, made.ends.code) == (False, "NothingHelps")
+
+
+def test_an_evening_after_a_broker_came_accuses_nobody() -> None:
+    """Nothing moved elsewhere: what came is compared with what all have of their usual traffic."""
+    loop = Loop(lambda minute, _, __: 0.5 if minute > 30 else 1.0)
+    bytes_s = dict(loop.bytes_s)
+    loop.minutes(35)
+    now_ms = loop.minute * MINUTE_MS
+    came = {
+        name: Came(HOLE, bytes_s[name], now_ms - 10 * MINUTE_MS)
+        for name, owner in loop.owner.items()
+        if owner == HOLE
+    }
+    snapshot = without_policies(loop.view, SETTINGS, now_ms)
+    assert len(came) >= 3
+    assert losing_brokers(snapshot, came) == ()
+
+
+def test_it_is_given_bundles_before_others_are_full() -> None:
+    """Bundles of a broker that died go there once each other one would be above all that it has."""
+    loop = Loop(lambda minute, broker, _: 0.0 if broker == HOLE and minute > 30 else 1.0)
+    loop.minutes(31)
+    snapshot = without_policies(loop.view, SETTINGS, loop.minute * MINUTE_MS)
+    memory: BalancedMemory = loop.memories.of(SHEDDER)
+    assert memory.losing == (HOLE,)
+    names = [f"t/new/0x{number:08x}_0x{number + 1:08x}" for number in range(3_000)]
+    placed, _ = cycle.place(snapshot, names, SETTINGS, loop.memories, loop.rng)
+    brokers = [each.broker for each in placed]
+    assert HOLE not in brokers[:1_000]
+    assert HOLE in brokers

@@ -17,7 +17,7 @@ from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.usage_model import CPU, UsageModel
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
-from loadmanager.engine.strategies.shedding.objective import objective
+from loadmanager.engine.strategies.shedding.objective import FULL, objective
 from loadmanager.engine.strategies.strategy import PlacementRule
 
 IDLE_PART = 0.1
@@ -34,10 +34,10 @@ def candidates(
     settings: StrategySettings,
     memory: BalancedMemory,
 ) -> tuple[Sequence[str], BalancedMemory]:
-    """The one broker that is best, the first by name of equal ones."""
+    """The one broker that is best, the first by name of equal ones; where traffic is lost only if
+    all others would be full: its clients may rest as well.
+    """
     columns = snapshot.columns
-    if memory.losing:
-        brokers = [broker for broker in brokers if broker not in memory.losing] or brokers
     among = columns.all_of(brokers)
     if snapshot.placing is None or not among:
         return brokers, memory
@@ -48,7 +48,13 @@ def candidates(
     carried = model.carried + on_their_way + least * bundles
     before = objective(model.most(carried))
     carried += _work(snapshot, model, snapshot.placing) + least
-    added = model.size * (objective(model.most(carried)) - before)
+    usage = model.most(carried)
+    if memory.losing:
+        serving = [broker not in memory.losing for broker in among]
+        trusted = among.where(np.array(serving, np.bool_))
+        if trusted and trusted.of(usage).min() <= FULL:
+            among = trusted
+    added = model.size * (objective(usage) - before)
     best = int(among.of(added).argmin())
     return among[best : best + 1], memory
 

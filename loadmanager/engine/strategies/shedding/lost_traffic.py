@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import EVERY_BUNDLE
@@ -74,7 +75,14 @@ def after(
 
 def losing_brokers(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> tuple[str, ...]:
     """The brokers where traffic is lost, in order."""
-    return tuple(sorted({*_below_usual(snapshot), *_below_before(snapshot, came)}))
+    reports, names = snapshot.reports, snapshot.columns.names
+    usual = snapshot.averages.usual_of_all({name: reports[name].bundles for name in names})
+    whole = float(usual.sum())
+    if whole <= 0:
+        return ()
+    of_all = min(float(snapshot.columns.throughputs.sum()) / whole, 1.0)
+    lost = {*_below_usual(snapshot, usual, of_all), *_below_before(snapshot, came, of_all)}
+    return tuple(sorted(lost))
 
 
 def refusing(snapshot: ClusterSnapshot, losing: Sequence[str]) -> ClusterSnapshot:
@@ -86,16 +94,11 @@ def refusing(snapshot: ClusterSnapshot, losing: Sequence[str]) -> ClusterSnapsho
     return snapshot.having(wishes=replace(wishes, refusals={**wishes.refusals, **refusals}))
 
 
-def _below_usual(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """Those whose bundles have far less than usual, while all together have it."""
+def _below_usual(snapshot: ClusterSnapshot, usual: Array, of_all: float) -> Iterator[str]:
+    """Those whose bundles have far less than `usual`, of which all together have `of_all`."""
     columns, reports = snapshot.columns, snapshot.reports
-    usual = snapshot.averages.usual_of_all({it: reports[it].bundles for it in columns.names})
-    whole = float(usual.sum())
-    if whole <= 0:
-        return
     has = columns.throughputs
-    of_all = min(float(has.sum()) / whole, 1.0)
-    tells = usual * len(usual) > SHARE_LEAST * whole
+    tells = usual * len(usual) > SHARE_LEAST * float(usual.sum())
     moved_ms, since_ms = snapshot.recently_unloaded_ms, snapshot.now_ms - BACK_MS
     for row in np.flatnonzero(tells & (has < USUAL_PART * of_all * usual)).tolist():
         name = columns.names[row]
@@ -120,8 +123,12 @@ def _usual_of(data: BundleData) -> float:
     return min(data.short_term_data.throughput, data.long_term_data.throughput)
 
 
-def _below_before(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> Iterator[str]:
-    """Those where what came has far less than before, while what went elsewhere has not."""
+def _below_before(
+    snapshot: ClusterSnapshot, came: Mapping[str, Came], of_all: float
+) -> Iterator[str]:
+    """Those where what came has far less than before, while what went elsewhere has not; if nothing
+    did, all together have `of_all` of their usual traffic.
+    """
     parts = dict[str, list[tuple[float, float]]]()
     for bundle, each in came.items():
         report = snapshot.reports.get(each.broker)
@@ -134,6 +141,6 @@ def _below_before(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> Iterat
     all_has, all_had = (sum(sum(of[at] for of in its) for its in parts.values()) for at in (0, 1))
     for broker, its in parts.items():
         has, had = (sum(of[at] for of in its) for at in (0, 1))
-        part = (all_has - has) / (all_had - had) if all_had > had else 1.0
+        part = (all_has - has) / (all_had - had) if all_had > had else of_all
         if has < CAME_PART * part * had and _most_lost(its, CAME_PART * part):
             yield broker

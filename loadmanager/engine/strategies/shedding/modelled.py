@@ -377,10 +377,14 @@ class ModelledBrokers:
 
     @property
     def farthest(self) -> float:
-        """How far the usage of the broker that is farthest from the mean of all that take bundles
-        and can help it is from that; one that is to be emptied does not count.
+        """How far the usage of the broker that is farthest from the mean of all that can help it is
+        from that. Cordoned ones and one that is to be emptied do not count; one that takes nothing
+        by itself does.
         """
-        takes = ~self._closed
+        takes = np.ones(len(self.names), np.bool_)
+        takes[[self._row_of[it] for it in self._snapshot.wishes.cordons if it in self._row_of]] = (
+            False
+        )
         if self._emptied is not None:
             takes[self._row_of[self._emptied]] = False
         farthest = 0.0
