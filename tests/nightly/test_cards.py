@@ -75,6 +75,7 @@ def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, 
         ts=0,
         broker="b0",
         how="crash",
+        late_s=None,
         back_ts=None,
         bundles=2,
         unowned_s_min=least,
@@ -106,7 +107,7 @@ def test_a_crash_begins_after_the_last_proof_of_the_session(
         terms=[],
         members=[
             {"event": "left", "how": "lost", "of": "b0", "broker": "b1"}
-            | {"ts": 346_500, "unheard_ms": unheard_ms}
+            | {"ts": 346_500, "unheard_ms": unheard_ms, "left_at": None}
         ],
     )
     owners = [
