@@ -281,7 +281,9 @@ def _ended_near(
         if ends_ms < began_ms:
             continue  # that was another process
         if tenure.until_ms is not None:
-            near = last_ms - NEAR_MS <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms)
+            # Who lost its session before, and went on, was lost then.
+            before_ms = WAKE_MS if tenure.lost else NEAR_MS
+            near = last_ms - before_ms <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms)
             if near or _woke(silence, tenure):
                 yield bundle, index, tenure
         elif not _later(of_bundles[bundle], index):

@@ -164,6 +164,23 @@ def test_a_broker_that_restarts_at_once_left_its_bundles_without_an_owner() -> N
     assert (lost.how, lost.at_ms) == ("session lost", 70 * MINUTE)
 
 
+def test_a_session_that_was_lost_before_a_crash_is_an_outage_of_its_own() -> None:
+    """b0 loses its session, has its bundle again, and crashes three minutes later."""
+    lost, crashed = 97 * MINUTE, 100 * MINUTE
+    steps = [
+        *taken(MINUTE, "b0", "t/n/x", life=1),
+        Step(lost, "b0", "t/n/x", "Owned", "Free", "session lost", "loss", life=1),
+        *taken(lost + 3_000, "b0", "t/n/x", life=2),
+        *taken(crashed + 6_000, "b1", "t/n/x", life=3),
+    ]
+    silent = silences(spans({"b0": [(0, 100)], "b1": [(0, 500)]}), 0, 500 * MINUTE)
+    found = outages(silent, ordered(tenures_of(steps), {}), {})
+    assert [(it.how, it.at_ms, it.bundles[0].lasted_ms) for it in found] == [
+        ("session lost", lost, 3_000),
+        ("crash", crashed, 6_000),
+    ]
+
+
 def test_a_clock_that_is_ahead_is_measured_and_hides_no_move() -> None:
     """b0's clock is 90 s ahead: its hand-overs to and from b1 and b2 are told with their pauses."""
     ahead, steps = 90_000, []
