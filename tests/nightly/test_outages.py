@@ -101,6 +101,33 @@ def test_a_crash_right_after_a_restart_is_no_stop(tmp_path: Path) -> None:
     assert orderly == [False, True, False]
 
 
+def test_brokers_that_crashed_before_the_last_one_stopped_have_their_card(tmp_path: Path) -> None:
+    """b0 and b1 are killed for good, nobody asks for their bundles, and b2 is stopped 70 s later,
+    with the end of the records: too soon for a silence.
+    """
+
+    def killed(cluster: Cluster) -> None:
+        for broker in range(3):
+            for bundle in of_broker(cluster, broker):
+                cluster.acquired(0, broker, 541, bundle)
+        for broker in (0, 1):
+            member(cluster, 2, at(9, 58, 36), broker, **LEFT)
+        for bundle in of_broker(cluster, 2):
+            cluster.released(0, 2, at(9, 59, 46), bundle, "stop")
+
+    answer = told(tmp_path, killed, away=lambda broker, minute: broker < 2 and minute >= 598)
+    rows = answer["tables"]["outages"]["rows"]
+    assert sorted((row["broker"], row["how"], row["never_owned"]) for row in rows) == [
+        ("b0", "crash", 4),
+        ("b1", "crash", 4),
+        ("b2", "stop", 4),
+    ]
+    assert [title.partition(" for ")[0] for title in cards(answer)] == [
+        "The whole cluster was down at 09:59",
+        "2 brokers crashed at 09:58: 8 bundles without an owner",
+    ]
+
+
 FREEZES = ((at(9, 13, 24), 60), (at(9, 14, 51), 73))
 
 
@@ -175,6 +202,20 @@ def test_a_crash_without_bundles_is_in_the_table(tmp_path: Path) -> None:
     (card,) = [card for card in answer["findings"] if card["question"] == "outages"]
     assert (card["title"], card["hurt"][:6]) == ("b2 crashed at 09:30", "nobody")
     assert card["importance"] < 60
+
+
+def test_a_freeze_without_bundles_is_timed_by_the_broker(tmp_path: Path) -> None:
+    """From the signal until it went on, and not from its last heartbeat."""
+    begin = at(9, 12, 6)
+
+    def frozen(cluster: Cluster) -> None:
+        member(cluster, 0, begin + 0.1, 2, **LEFT)
+        member(cluster, 2, begin + 73 / 60, 2, event="stood", tookMs=73_000)
+
+    answer = told(tmp_path, frozen, owner=lambda space, _half, _minute: space % 2)
+    end_ms = ms(begin + 73 / 60)
+    assert outages(answer) == [("b2", "session lost", end_ms - 73_000, end_ms, 0)]
+    assert [row["late_s"] for row in answer["tables"]["outages"]["rows"]] == [0.0]
 
 
 def test_an_outage_ranks_by_how_long_bundles_had_no_owner(tmp_path: Path) -> None:

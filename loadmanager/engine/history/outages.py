@@ -223,17 +223,28 @@ def _add_departure(
         if left.lost and outage.how != "stop" and outage.late_ms is None:
             outage.late_ms = max(0.0, over_ms - outage.at_ms)
     elif left.lost:
-        back_ms = None if left.back_ms is None else left.back_ms - ahead
-        how = "crash" if left.restarted or back_ms is None else "session lost"
-        outage_list.append(
-            Outage(
+        outage_list.append(_of_departure(left, ahead, evidence))
+
+
+def _of_departure(left: RecordedDeparture, ahead: float, evidence: Evidence) -> Outage:
+    """The outage of a broker that a leader saw lost, if nothing else tells of it."""
+    for stood in evidence.stood:
+        begun_ms, back_ms = stood.last_ms or 0, stood.back_ms or 0
+        if stood.broker == left.broker and begun_ms <= left.at_ms and left.sign_ms <= back_ms:
+            return Outage(
                 broker=left.broker,
-                how=how,
-                at_ms=_signed(evidence, left.broker, left.sign_ms, left.at_ms + 1) - ahead,
-                back_ms=back_ms,
-                late_ms=over_ms - sign_ms,
+                how="session lost",
+                at_ms=begun_ms - ahead,
+                back_ms=back_ms - ahead,
+                late_ms=0.0,
             )
-        )
+    return Outage(
+        broker=left.broker,
+        how="crash" if left.restarted or left.back_ms is None else "session lost",
+        at_ms=_signed(evidence, left.broker, left.sign_ms, left.at_ms + 1) - ahead,
+        back_ms=None if left.back_ms is None else left.back_ms - ahead,
+        late_ms=float(left.at_ms - left.sign_ms),
+    )
 
 
 def _matches(outage: Outage, left: RecordedDeparture, ahead: float) -> bool:
@@ -373,8 +384,6 @@ def _without_silence(
         for index, tenure in enumerate(of_bundle):
             if not (tenure.lost or tenure.stopped) or (bundle, index) in taken:
                 continue
-            if tenure.until_ms is None and not _later(of_bundle, index):
-                continue  # it is owned still
             end = _ended(of_bundle, index, clocks, evidence)
             if end is None:
                 continue
@@ -434,13 +443,13 @@ def _ended(
         if tenure.stopped:
             return _End(recorded_ms, _back(tenure, evidence.restarted, ahead), 0.0)
         return _noticed(tenure, recorded_ms, next_ms, ahead, evidence)
-    if next_ms is None:
-        return None  # nobody has it
     begun_ms = (tenure.since_ms or 0) - ahead
     for silence in _ends_of(tenure.broker, evidence):
+        if next_ms is None and (silence.back_ms is not None or _later(of_bundle, index)):
+            continue  # it may be owned still
         last_ms = (silence.last_ms or 0) - ahead
         back_ms = None if silence.back_ms is None else silence.back_ms - ahead
-        if (back_ms is None or begun_ms < back_ms) and last_ms < next_ms:
+        if (back_ms is None or begun_ms < back_ms) and (next_ms is None or last_ms < next_ms):
             return _End(max(last_ms, begun_ms), back_ms)
     return None  # the broker was there all the time: a record of the release is missing
 

@@ -100,7 +100,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     one card, and so have all brokers when none was there.
     """
     whole = _whole_stops(rows, day)
-    of_whole = {id(row) for group in whole for row in group}
+    of_whole = {id(row) for group in whole for row in group if not _earlier(row, group, day)}
     rows = [row for row in rows if id(row) not in of_whole]
     return [_whole_stop(group, day) for group in whole] + _of_single(rows, day)
 
@@ -124,6 +124,15 @@ def _whole_stops(rows: Sequence[Any], day: Day) -> list[list[Any]]:
             groups.append(list(away.values()))
             used.update(map(id, away.values()))
     return groups
+
+
+def _earlier(row: Any, group: Sequence[Any], day: Day) -> bool:
+    """Whether a broker was lost before all others went: that has a card of its own."""
+    within_ms = AT_ONCE_MS
+    if row.late_s is None:  # it may have been there for longer
+        within_ms = max(within_ms, AbsenceRecords(day).intervals.get(row.broker, 0))
+    lost = row.how in ("crash", "session lost")
+    return lost and max(other.ts for other in group) - row.ts > within_ms
 
 
 def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
