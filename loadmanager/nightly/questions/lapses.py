@@ -88,7 +88,7 @@ def _finding(row: Any) -> Finding:
         importance=58,
         question=NAME,
         title=f"The metadata store did not answer at {clock(row.ts)} for {spent}",
-        text=f"{listed(row.brokers)} had no answer from {clock(row.ts)} to {clock(row.until_ts)}. "
+        text=f"{listed(row.brokers)} had no answer for {spent}, from {clock(row.ts)} on. "
         f"For {unproven} of it they could not prove their sessions: stored topics that were open "
         "went on, all others were closed, and nobody could move a bundle or open a topic.",
         advice="Look at the servers of the metadata store, and at the network to them.",
