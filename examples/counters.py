@@ -219,7 +219,10 @@ class Counters:
 def serve(args: argparse.Namespace) -> int:
     """One process of the service."""
     args.folder.mkdir(parents=True, exist_ok=True)
-    loaded = settings.KEYS.load(args.config, settings.KEYS.parse_overrides(args.set))
+    # A cluster of its own: in the history of another one its processes would be lost brokers.
+    own = {"clusterName": "counters", "loadManagerHistoryDirectory": str(args.folder / "history")}
+    values = ({} if args.config else own) | settings.KEYS.parse_overrides(args.set)
+    loaded = settings.KEYS.load(args.config, values)
     return run_broker(loaded, BrokerOptions(service=partial(Counters, args.folder)))
 
 

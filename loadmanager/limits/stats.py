@@ -50,6 +50,7 @@ class LimitStats:
     __slots__ = (
         "_held_until_ns",
         "_marks",
+        "began",
         "forgiven",
         "held_since_ns",
         "holds",
@@ -76,6 +77,8 @@ class LimitStats:
 
     def restart(self, now_ns: int) -> None:
         """The limit changed: measure from here."""
+        self.began = self._counters(now_ns)
+        """When it was given its rates, and its counters then."""
         self._marks.clear()
         self._marks.append(self._counters(now_ns))
 

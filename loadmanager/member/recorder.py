@@ -27,6 +27,7 @@ from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
 from loadmanager.member.reporter import Reporter
 
+MS_NS = 1_000_000
 AT_ONCE = 200
 """Bundles or limits recorded before other tasks get their turn."""
 TOPICS_AT_ONCE = 2_000
@@ -173,14 +174,16 @@ class Recorder:
         for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
-            figures = limit.snapshot(self.base.clock.monotonic_ns())
+            now_ns = self.base.clock.monotonic_ns()
+            figures, began = limit.snapshot(now_ns), limit.stats.began
             counters[limit] = now = (
                 figures.messages,
                 figures.size_bytes,
                 figures.held,
                 figures.waited_ms,
             )
-            before = self._counters.get(limit, (0, 0, 0, 0.0))
+            at_begin = (*began[1:4], began[4] / MS_NS)
+            before = self._counters.get(limit, at_begin)
             self.history.append(
                 Throttle(
                     ts=now_ms,
@@ -195,6 +198,7 @@ class Recorder:
                     held=now[2] - before[2],
                     waited_ms=now[3] - before[3],
                     queue_length=figures.queue_length,
+                    stood_ms=min((now_ns - began[0]) // MS_NS, interval_ms),
                 )
             )
         self._counters = counters

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from loadmanager.engine.history.lapses import CONSEQUENCE_MS
 from loadmanager.nightly.day import Day, Finding, Row, clock, many
 from loadmanager.nightly.facts import BUCKET_MS
 from loadmanager.nightly.hurt import NOBODY, in_words
+from loadmanager.nightly.questions import lapses
 
 MOST_OF_BROKER = 0.5
 """A bundle that carries so much of its broker's traffic is why that broker is busy."""
@@ -81,6 +83,8 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
             return []
         bundles = [f"bundle {bundle}" for bundle in _busy_with(busiest["broker"], day)]
         return [*bundles, *(f"{what} {busiest['broker']}" for what in ("overload", "slow"))]
+    if finding.question == "outages":
+        return _lapses_of(finding, day)
     if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
         return [
             f"outage {row['broker']} {row['ts']}"
@@ -88,6 +92,26 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
             if row["how"] in ("crash", "session lost") and 0 <= finding.at_ms - row["ts"] <= SOON_MS
         ]
     return []
+
+
+def _lapses_of(finding: Finding, day: Day) -> list[str]:
+    """The outages of the metadata store in which all brokers of a card lost their sessions."""
+    lost = [
+        row
+        for row in day.answers.get("outages", ())
+        if f"outage {row['broker']} {row['ts']}" in finding.explains
+    ]
+    return [
+        lapses.key_of(lapse["ts"])
+        for lapse in day.answers.get("lapses", ())
+        if lapse["what"] == lapses.STORE
+        and all(
+            row["how"] == "session lost"
+            and row["broker"] in lapse["brokers"]
+            and lapse["ts"] <= row["ts"] <= lapse["until_ts"] + CONSEQUENCE_MS
+            for row in lost
+        )
+    ]
 
 
 def _fled_to(finding: Finding, day: Day) -> list[str]:

@@ -24,6 +24,7 @@ _OF_QUESTIONS = {
         "hot_topics",
         "idle_brokers",
         "imbalance",
+        "lapses",
         "leaders",
         "namespaces",
         "throttling",

@@ -70,21 +70,45 @@ DELIVERED = "greatest({})".format(
     )
 )
 """Delivered over configured: of messages or bytes, whichever is scarcer."""
-_WAITS = (
+RATIO = f"({DELIVERED}) * intervalMs / stood_ms"
+"""The same while the limit stood; NULL: not known."""
+_OF_LIMIT = "PARTITION BY throttle.limit, level, broker ORDER BY ts"
+_SAMPLES = (
     "(SELECT *, CASE WHEN level IN ('broker', 'resource group') THEN broker END AS own_broker, "
     "coalesce(queueLength, 0) AS waiting, coalesce(held, 0) AS times, "
-    "coalesce(waitedMs, 0) AS waited_ms "
-    f"FROM {good('throttle')})"
+    "coalesce(waitedMs, 0) AS waited_ms, "
+    f"coalesce(ts - intervalMs - lag(ts) OVER ({_OF_LIMIT}) > {RESTART_MS_MIN}, true) AS is_new, "
+    + "".join(
+        f"coalesce(lag({name}) OVER ({_OF_LIMIT}) <> {name}, false) AS is_other_{what}, "
+        f"first_value({name}) OVER ({_OF_LIMIT} DESC) = {name} AS is_last_{what}, "
+        for what, name in (
+            ("rate", "configuredMessagesPerS"),
+            ("size", "configuredBytesPerS"),
+        )
+    ).removesuffix(", ")
+    + f" FROM {good('throttle')})"
 )
-"""A limit that each broker enforces alone has its broker."""
+"""A limit that each broker enforces alone has its broker. `is_new`: the broker did not enforce it
+in the interval before.
+"""
+_WAITS = (
+    "(SELECT *, CASE WHEN NOT is_new AND (is_other_rate OR is_other_size) THEN NULL "
+    "WHEN NOT is_new THEN intervalMs WHEN stoodMs IS NOT NULL "
+    "THEN least(greatest(stoodMs, 1), intervalMs) END AS stood_ms "
+    f"FROM {_SAMPLES} AS samples)"
+)
+"""For how long of the interval a limit stood; NULL: nobody knows, since it is new in a history of
+earlier versions; or it changed, so that nobody knows what was delivered since.
+"""
 _THROTTLED = (
-    "(SELECT *, CASE WHEN waiting > 0 AND times - waiting <= waiting THEN intervalMs ELSE least("
+    "(SELECT *, CASE WHEN waiting > 0 AND times - waiting <= waiting THEN span_ms ELSE least("
     "CASE WHEN waiting > 0 THEN waited_ms * times / greatest(times - waiting, 1) "
-    f"ELSE waited_ms END, intervalMs) END AS held_ms FROM {_WAITS} AS waits)"
+    "ELSE waited_ms END, span_ms) END AS held_ms "
+    f"FROM (SELECT *, coalesce(stood_ms, intervalMs) AS span_ms FROM {_WAITS} AS waits) AS spans)"
 )
 """For how long somebody was held: for as long as the waits took that ended in the interval. If
 clients wait at its end, and more waits than these ended in it, theirs are taken to be as long;
-otherwise clients are taken to have waited all the time.
+otherwise clients are taken to have waited all the time that the limit stood.
 """
 NAMESPACE_CHANGE = re.compile(
     r"(PUT|DELETE) /admin/v2/namespaces/([^/?]+/[^/?]+)(?:\?.*)?", re.DOTALL
@@ -342,12 +366,14 @@ class Facts:
 
     @cached_property
     def members(self) -> list[dict[str, Any]]:
-        """What was recorded of brokers that left and started, and of leaders that began, in order
-        of time.
+        """What was recorded of brokers that left, started, stood still or had no proof of their
+        sessions, and of leaders that began, in order of time.
         """
         changes = self._rows(
-            "SELECT ts, broker, of, event, how, epoch, before, unheardMs AS unheard_ms "
-            f"FROM {good('member')} WHERE event IN ('left', 'leads', 'starts') "
+            "SELECT ts, broker, of, event, how, epoch, before, unheardMs AS unheard_ms, "
+            "leftAt AS left_at, tookMs AS took_ms "
+            f"FROM {good('member')} "
+            "WHERE event IN ('left', 'leads', 'starts', 'stood', 'proven') "
             f"ORDER BY ts DESC, broker, of, event, how, epoch LIMIT {CHANGES_MAX}"
         )
         return sorted(changes, key=lambda row: (row["ts"], row["broker"], row["of"]))
@@ -379,19 +405,23 @@ class Facts:
     @cached_property
     def limits(self) -> list[dict[str, Any]]:
         """Each limit; one that each broker enforces alone, on each broker."""
-        mostly = "held_ms >= intervalMs / 2"
-        wanted = f"{mostly} OR {DELIVERED} >= {AT_LIMIT_MIN} OR waited_ms >= {WAIT_MS_MIN} * times"
+        mostly = "held_ms >= span_ms / 2"
+        wanted = f"{mostly} OR {RATIO} >= {AT_LIMIT_MIN} OR waited_ms >= {WAIT_MS_MIN} * times"
+        lasting = "stood_ms IS NOT NULL AND is_last_rate AND is_last_size"
         sums = [
             "count(*) AS samples",
             "max_by(configuredMessagesPerS, ts) AS configured_messages_per_s",
             "max_by(configuredBytesPerS, ts) AS configured_bytes_per_s",
-            "avg(deliveredMessagesPerS) AS delivered_messages_per_s",
-            "avg(deliveredBytesPerS) AS delivered_bytes_per_s",
-            f"median(CASE WHEN {mostly} THEN {DELIVERED} END) AS let_through",
-            f"count(*) FILTER (WHERE {mostly}) AS mostly_held",
-            _whole(f"sum(CASE WHEN {mostly} THEN intervalMs END)", "mostly_held_ms"),
+            *(
+                f"sum(delivered{what}PerS * intervalMs) FILTER (WHERE {lasting}) / "
+                f"sum(stood_ms) FILTER (WHERE {lasting}) AS delivered_{name}_per_s"
+                for what, name in (("Messages", "messages"), ("Bytes", "bytes"))
+            ),
+            f"median(CASE WHEN {mostly} THEN {RATIO} END) AS let_through",
+            f"count(*) FILTER (WHERE {mostly} AND stood_ms IS NOT NULL) AS mostly_held",
+            _whole(f"sum(CASE WHEN {mostly} THEN span_ms END)", "mostly_held_ms"),
             "sum(held_ms) AS held_ms",
-            _whole("sum(intervalMs)", "interval_ms"),
+            _whole("sum(span_ms)", "interval_ms"),
             "TRY_CAST(sum(CAST(times AS DOUBLE)) AS BIGINT) AS times_held",
             "sum(waited_ms) / 1000 AS waited_s",
             f"sum(CASE WHEN {wanted} THEN waited_ms ELSE 0 END) / 1000 AS wanted_more_s",
@@ -413,7 +443,7 @@ class Facts:
         asked = pa.table({"name": limits})
         return self._rows(
             f"SELECT t.limit AS limit, own_broker AS broker, {step} AS step, "
-            f"avg({DELIVERED}) AS value FROM {_THROTTLED} AS t JOIN asked ON t.limit = asked.name "
+            f"avg({RATIO}) AS value FROM {_THROTTLED} AS t JOIN asked ON t.limit = asked.name "
             f"GROUP BY t.limit, own_broker, {step}",
             asked=asked,
         )

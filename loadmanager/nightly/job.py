@@ -42,6 +42,7 @@ from loadmanager.nightly.questions import (
     hourly,
     idle_brokers,
     imbalance,
+    lapses,
     leaders,
     moves,
     namespaces,
@@ -74,6 +75,7 @@ class Question(Protocol):
 
 QUESTIONS: tuple[Question, ...] = (
     outages,
+    lapses,
     leaders,
     broker_usage,
     slow_brokers,

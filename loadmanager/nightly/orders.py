@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmanager.engine.history.tenures import Handover
+from loadmanager.engine.moves.move import Author
 from loadmanager.nightly.day import Row
+
+WORDS_MAX = 120
+"""Characters of what an operator wrote."""
 
 
 class RecordedOrders:
@@ -28,6 +32,7 @@ class RecordedOrders:
         if row is None:
             others = self._others.get((before.bundle, before.broker, after.broker))
             row = others.pop(0) if others else {}
+        why = dict(row.get("why") or ())
         return {
             "move": row.get("move"),
             "epoch": row.get("epoch"),
@@ -36,8 +41,20 @@ class RecordedOrders:
             "clients_waited_ms": row.get("clientsWaitedMeanMs"),
             "pause_ms": row.get("pauseMs"),
             "author": row.get("author"),
-            "expected": _expected(dict(row.get("why") or ())),
+            "expected": _expected(why),
+            "in_words": _in_words(row.get("author"), why),
         }
+
+
+def _in_words(author: str | None, why: dict[str, str]) -> str | None:
+    """Who wanted a move that no cycle ordered, and their note; None: a cycle ordered it, or nobody
+    knows.
+    """
+    if author in (None, Author.CYCLE.value):
+        return None
+    by, note = why.get("orderedBy"), why.get("cordonNote")
+    text = f"{author}{f' by {by}' if by else ''}{f': {note}' if note else ''}"
+    return text if len(text) <= WORDS_MAX else f"{text[:WORDS_MAX]}…"
 
 
 def _expected(why: dict[str, str]) -> float | None:

@@ -12,9 +12,10 @@ from loadmanager.cli.admin.absences import (
     recorded_losses,
     since_down,
 )
-from loadmanager.cli.admin.downtimes import Downtime, Unproven, lapse_lines, lapses_of, unproven_of
+from loadmanager.cli.admin.downtimes import Downtime, lapse_lines, lapses_of
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.lapses import Unproven, unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.waits import Interrupted
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker

@@ -23,12 +23,12 @@ from leader.documents import a_broker_shown, a_cluster_shown, resources
 
 from loadmanager import cli
 from loadmanager.broker import settings
-from loadmanager.cli.admin.downtimes import Unproven
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
 from loadmanager.cli.doctor.asking import BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, Severity
 from loadmanager.cli.doctor.host import GIB, Host
 from loadmanager.engine.findings.finding import FindingShown
+from loadmanager.engine.history.lapses import Unproven
 from loadmanager.engine.strategies.never_sheds import NeverSheds
 from loadmanager.kit.security.settings import PROVIDER
 from loadmanager.kit.zookeeper import ensemble

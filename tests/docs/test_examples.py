@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -119,6 +120,46 @@ def test_counters_move_and_survive(zookeeper_server: JavaZooKeeper, tmp_path: Pa
         processes[other].send_signal(signal.SIGKILL)
         del alive[other]
         assert add() == ("4", owner)
+
+
+def _commands(page: str, program: str) -> list[list[str]]:
+    """The commands of a page that begin with a program of `examples/`, as a shell takes them."""
+    text = (ROOT / "docs" / "howto" / page).read_text().replace("\\\n", " ")
+    lines = [line.removeprefix("$ ") for line in text.splitlines()]
+    start = f".venv/bin/python examples/{program} "
+    return [shlex.split(line.removeprefix(start)) for line in lines if line.startswith(start)]
+
+
+def test_counters_have_a_history_of_their_own(
+    zookeeper_server: JavaZooKeeper, tmp_path: Path
+) -> None:
+    """The page's own command, in a folder where brokers record, writes nothing among theirs."""
+    command = next(
+        words for words in _commands("own-service.md", "counters.py") if "serve" in words
+    )
+    pulsar, web = free_port(), free_port()
+    here = {
+        "metadataStoreUrl": f"{zookeeper_server.url}/own-history-{os.getpid()}",
+        "brokerServicePort": str(pulsar),
+        "webServicePort": str(web),
+    }
+    words = [
+        f"{name}={here.get(name, value)}" if value else word
+        for word in command
+        for name, _, value in [word.partition("=")]
+    ]
+    process = subprocess.Popen([sys.executable, str(COUNTERS), *words], cwd=tmp_path)
+    try:
+        _until(_ready(web, members=1))
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+    records = [path.relative_to(tmp_path).parts for path in tmp_path.rglob("*.jsonl*")]
+    assert records
+    own = ("data", "counters", "history", "cluster=counters")
+    assert {parts[:4] for parts in records} == {own}
 
 
 def test_traffic_flows(zookeeper_server: JavaZooKeeper) -> None:

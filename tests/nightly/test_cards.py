@@ -75,6 +75,7 @@ def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, 
         ts=0,
         broker="b0",
         how="crash",
+        late_s=None,
         back_ts=None,
         bundles=2,
         unowned_s_min=least,
@@ -106,7 +107,7 @@ def test_a_crash_begins_after_the_last_proof_of_the_session(
         terms=[],
         members=[
             {"event": "left", "how": "lost", "of": "b0", "broker": "b1"}
-            | {"ts": 346_500, "unheard_ms": unheard_ms}
+            | {"ts": 346_500, "unheard_ms": unheard_ms, "left_at": None}
         ],
     )
     owners = [
@@ -506,3 +507,38 @@ def test_a_pause_that_only_the_leader_recorded() -> None:
     owners["t/n/x"][0].until_ms = None
     (lost,) = moves.table(day)
     assert lost["pause_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("author", "why", "cause", "reason"),
+    [
+        (
+            "drain",
+            {"orderedBy": "ops", "cordonNote": "new disk"},
+            "drain",
+            "drain by ops: new disk",
+        ),
+        ("drain", {}, "drain", "drain"),
+        ("plan", {"orderedBy": "ops"}, "plan", "plan by ops"),
+        ("cycle", {}, "leader", "by leader"),
+    ],
+)
+def test_a_move_says_who_wanted_it(
+    author: str, why: dict[str, str], cause: str, reason: str
+) -> None:
+    """Its owner only knows that the leader ordered it: a drain is the operator's. So does the
+    timeline.
+    """
+    order = {"author": author, "why": list(why.items()), "state": "done", "life": 7, "ts": 900}
+    order |= {"bundle": "t/n/x", "source": "b0", "destination": "b1", "broker": "b1"}
+    before = Tenure(bundle="t/n/x", broker="b0", since_ms=0, until_ms=500, life=7)
+    before.cause, before.reason = "leader", "by leader"
+    owners = {"t/n/x": [before, Tenure(bundle="t/n/x", broker="b1", since_ms=1000)]}
+    facts = SimpleNamespace(brokers=[], leader_moves=[order], shedder=None, terms=[])
+    day: Any = SimpleNamespace(facts=facts, owners=owners, corrections={}, start_ms=0, answers={})
+    day.settings = StrategySettings()
+    (row,) = moves.table(day)
+    assert (row["cause"], row["reason"], row["author"]) == (cause, reason, author)
+    day.answers["moves"] = [row]
+    (mark,) = gather(day, str).events
+    assert mark.text == f"t/n/x b0 → b1: {reason}"

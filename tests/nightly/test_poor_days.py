@@ -279,7 +279,7 @@ def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
 def test_of_more_brokers_that_left_than_are_read_the_last_count() -> None:
     """The same ones whatever order the engine reads them in, and in order of time."""
     names = "'b0' AS broker, 'b1' AS of, 'left' AS event, '' AS how, 1 AS epoch, 1 AS unheardMs"
-    names += ", NULL AS before"
+    names += ", NULL AS before, NULL AS leftAt, NULL AS tookMs"
     for order in ("", " DESC"):
         db = duckdb.connect()
         db.execute(

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.downtimes import Downtime, Lapse, down_before, lapse_of
+from loadmanager.cli.admin.downtimes import Downtime, Lapse, down_before
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.engine.history.lapses import lapse_of
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.errors import OperationalError

@@ -11,16 +11,10 @@ from typing import Any
 from loadmanager.cli.admin.archives import events_of, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.downtimes import (
-    Downtime,
-    Lapse,
-    down_before,
-    downtimes,
-    lapses_of,
-    unproven_of,
-)
+from loadmanager.cli.admin.downtimes import Downtime, Lapse, down_before, downtimes, lapses_of
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.lapses import unproven_of
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.waits import (
     Interrupted,

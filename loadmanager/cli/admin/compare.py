@@ -37,14 +37,12 @@ from loadmanager.cli.admin.differences import (
 from loadmanager.cli.admin.downtimes import (
     LAPSE_MS_MAX,
     Lapse,
-    Unproven,
     downtimes,
     gone_at,
     lapse_lines,
     lapses_of,
     silent_at,
     unproven,
-    unproven_of,
 )
 from loadmanager.cli.admin.leaders import led_of
 from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
@@ -52,6 +50,7 @@ from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.lapses import Unproven, unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key

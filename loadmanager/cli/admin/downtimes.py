@@ -5,7 +5,7 @@ when brokers stood still or could not prove their sessions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from loadmanager.cli.admin.archives import (
     GAP_MS,
@@ -21,6 +21,7 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.engine.history.lapses import SAME_MS, SessionLapse, Unproven, together, unproven_of
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
@@ -34,19 +35,8 @@ DOWN_MS = 15_000
 SEEN_MS = 60_000
 """The next leader sees at most this long after all are back whose sessions had ended."""
 STILL = "frozen, or without a CPU"
-SAME_MS = 1_500
-"""What ends and begins within this is one event."""
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
-ENDED_MS, PROVEN_MS = 8_000, 12_000
-"""One outage of the store ends the leases of brokers within a quarter of the session timeout, and
-they connect again within seconds.
-"""
-
-CONSEQUENCE_MS = 5_000
-"""What a broker could not do in such a time it does at most this long afterwards: it closes the
-topics of bundles that it has lost, say.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,57 +72,8 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Unproven:
-    """A time in which a broker could not prove its session or stood still, by its own record."""
-
-    broker: str
-    until: int
-    took_ms: int
-    stood_ms: int = 0
-    """For how long its process had stood still; 0: not at all, or not known."""
-    unanswered_ms: int = 0
-    """How long before it began the store had given its last answer; 0: not known."""
-
-    @property
-    def begin(self) -> int:
-        """When it began."""
-        return self.until - self.took_ms
-
-    @property
-    def answered(self) -> int | None:
-        """When the store had given its last answer; None: not known, or the process stood still, so
-        that nobody waited for one.
-        """
-        if self.stood_ms or not self.unanswered_ms:
-            return None
-        return self.begin - self.unanswered_ms
-
-
-@dataclass(slots=True)
-class Lapse:
-    """A time in which brokers together stood still or could not prove their sessions."""
-
-    begin: int
-    end: int
-    brokers: set[str]
-    stood_ms: dict[str, int] = field(default_factory=dict)
-    """Broker → for how long it stood still, of those that did."""
-    answered: int | None = None
-    """When the store had given one of them its last answer; None: not known."""
-
-    @property
-    def since(self) -> int:
-        """When it began at the earliest: from the last answer of the store on, if that is known and
-        nobody stood still.
-        """
-        unknown = self.answered is None or self.stood_ms
-        return self.begin if unknown else min(self.begin, self.answered or 0)
-
-    def has(self, it: Unproven) -> bool:
-        """Whether that was the same event: it began and ended at about the same time."""
-        near = abs(it.begin - self.begin) <= ENDED_MS and abs(it.until - self.end) <= PROVEN_MS
-        return near and it.begin <= self.end and self.begin <= it.until
+class Lapse(SessionLapse):
+    """A time in which brokers together stood still or could not prove their sessions, in words."""
 
     def __str__(self) -> str:
         """As a sentence."""
@@ -162,11 +103,6 @@ class Lapse:
             f"{between} {who} could not prove their sessions: the "
             "metadata store did not answer, or they stood still"
         )
-
-    @property
-    def is_of_store(self) -> bool:
-        """Whether the metadata store did not answer; false if brokers stood still."""
-        return self.since < self.begin
 
     def of(self, broker: str, *, several: bool = False) -> str:
         """What it was to one of its brokers, as the cause of something; `several`: and to others of
@@ -207,58 +143,9 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
     return unproven_of(changes)
 
 
-def unproven_of(changes: Iterable[MemberChange]) -> list[Unproven]:
-    """The times that brokers recorded; a session that was not proven because a process stood still
-    is one with that.
-    """
-    times = [
-        Unproven(it.of, it.ts, took := it.took_ms or 0, took)
-        if it.event == "stood"
-        else Unproven(it.of, it.ts, it.took_ms or 0, unanswered_ms=it.unheard_ms or 0)
-        for it in changes
-        if it.event in ("proven", "stood")
-    ]
-    joined = list[Unproven]()
-    for it in sorted(times, key=lambda it: (it.broker, it.begin, it.until)):
-        last = joined[-1] if joined else None
-        if last is None or last.broker != it.broker or it.begin - last.until > SAME_MS:
-            joined.append(it)
-            continue
-        begin, until = min(last.begin, it.begin), max(last.until, it.until)
-        stood_ms = last.stood_ms + it.stood_ms
-        joined[-1] = Unproven(it.broker, until, until - begin, stood_ms, last.unanswered_ms)
-    return sorted(joined, key=lambda it: (it.until, it.broker))
-
-
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
     """The events that these are parts of, the oldest first."""
-    lapses = list[Lapse]()
-    for it in sorted(times, key=lambda it: (it.begin, it.broker)):
-        lapse = next((each for each in lapses if each.has(it)), None)
-        if lapse is None:
-            lapse = Lapse(it.begin, it.until, set())
-            lapses.append(lapse)
-        lapse.end = max(lapse.end, it.until)
-        lapse.brokers.add(it.broker)
-        if it.answered is not None:
-            lapse.answered = max(lapse.answered or 0, it.answered)
-        if it.stood_ms:
-            lapse.stood_ms[it.broker] = it.stood_ms
-    return lapses
-
-
-def lapse_of(lapses: Iterable[Lapse], broker: str, at_ms: int) -> Lapse | None:
-    """The one of which it is a consequence that a broker was lost, or ended connections or closed
-    topics, at a time; None: of none.
-    """
-    return next(
-        (
-            it
-            for it in lapses
-            if broker in it.brokers and it.since <= at_ms <= it.end + CONSEQUENCE_MS
-        ),
-        None,
-    )
+    return together(times, Lapse)
 
 
 def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:

@@ -14,7 +14,7 @@ from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import AFTER_MS, interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.downtimes import Lapse, lapse_of
+from loadmanager.cli.admin.downtimes import Lapse
 from loadmanager.cli.admin.held_clients import holders_of
 from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
 from loadmanager.cli.admin.interruptions import longest_of
@@ -31,6 +31,7 @@ from loadmanager.cli.admin.times import (
 )
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.clients import CLOSED_HERE, REFUSED, ClientStep
+from loadmanager.engine.history.lapses import lapse_of
 from loadmanager.engine.history.records import Decision, decided_ms, recorded_move
 from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_first
 from loadmanager.engine.moves.move import MoveState

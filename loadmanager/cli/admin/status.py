@@ -47,7 +47,6 @@ from loadmanager.cli.admin.downtimes import (
     lapse_lines,
     lapses_of,
     unproven,
-    unproven_of,
 )
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
@@ -68,6 +67,7 @@ from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.engine.history.lapses import unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS

@@ -30,11 +30,9 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import (
     LAPSE_MS_MAX,
-    PROVEN_MS,
     Downtime,
     Lapse,
     downtimes,
-    lapse_of,
     lapses_of,
     unproven,
 )
@@ -56,6 +54,7 @@ from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.findings import FindingStep
+from loadmanager.engine.history.lapses import PROVEN_MS, lapse_of
 from loadmanager.engine.history.members import UNTIL, MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.plans import PlanStep
 from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decision, OwnershipStep

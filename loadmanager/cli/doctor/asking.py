@@ -13,9 +13,10 @@ from loadmanager.broker.admin.documents import BundlesData
 from loadmanager.cli.admin.archives import now_ms
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.downtimes import Downtime, Unproven, downtimes, unproven
+from loadmanager.cli.admin.downtimes import Downtime, downtimes, unproven
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.engine.findings.finding import FindingShown
+from loadmanager.engine.history.lapses import Unproven
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, LeaderBroker

@@ -9,7 +9,6 @@ from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.disks import fullest_text
-from loadmanager.cli.admin.downtimes import Unproven
 from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.compared_settings import by_key, by_value, differing
@@ -17,6 +16,7 @@ from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, fine, problem, warning
 from loadmanager.cli.terminal import named
+from loadmanager.engine.history.lapses import Unproven
 from loadmanager.engine.load.manager import Manager
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown
 

@@ -215,6 +215,10 @@ class Throttle(Record):
     waited_ms: float = 0.0
     """Sum of the waits that ended in the interval."""
     queue_length: int = 0
+    stood_ms: int | None = None
+    """For how long of the interval these rates were configured; None: a version before wrote this.
+    `delivered` is over the whole interval.
+    """
 
 
 BY_ITSELF = "broker"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from loadmanager.engine.findings import words
 from loadmanager.engine.findings.leaders import CHANGES_MIN, NAMED_MAX
 from loadmanager.engine.history.outages import NEAR_MS
 from loadmanager.kit.units import HOUR_MS
+from loadmanager.nightly.absence_records import LEFT_IN_ORDER, left_ms
 from loadmanager.nightly.day import TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row, clock, many
 from loadmanager.nightly.hurt import NOBODY
 
@@ -18,8 +20,6 @@ ABOUT = (
     "Who led when? A term is there from its beginning on, or from its first decision if no record "
     "tells that. A change is in order if the leader before had stopped in order."
 )
-STOPPED = ("stopped", "drained")
-"""How a broker leaves in order."""
 COLUMNS: Columns = {
     "ts": (WHOLE, "when the term began"),
     "epoch": (WHOLE, "the term"),
@@ -36,36 +36,51 @@ COLUMNS: Columns = {
 def table(day: Day) -> list[Row]:
     """A row a term."""
     terms = sorted(day.facts.terms, key=lambda term: (term["epoch"], term["ts"]))
-    stops = _stops(day)
-    rows = [_row(None, term, stops, day) for term in terms[:1]]
-    return rows + [_row(before, term, stops, day) for before, term in pairwise(terms)]
+    ends = _ends(day)
+    rows = [_row(None, term, ends, day) for term in terms[:1]]
+    return rows + [_row(before, term, ends, day) for before, term in pairwise(terms)]
 
 
-def _stops(day: Day) -> list[tuple[str, float]]:
-    """Brokers that stopped in order, and when: by their bundles, and as leaders saw them leave."""
-    stops = [
-        (row["broker"], row["ts"]) for row in day.answers.get("outages", ()) if row["how"] == "stop"
+def _ends(day: Day) -> list[tuple[str, float, bool]]:
+    """Brokers that went, when, and whether they stopped in order: by their records, and as leaders
+    saw them leave.
+    """
+    ends = [
+        (row["broker"], float(row["ts"]), row["how"] == "stop")
+        for row in day.answers.get("outages", ())
+        if row["how"] != "silent"
     ]
-    return stops + [
-        (left["of"], left["ts"] - day.corrections.get(left["broker"], 0.0))
+    return ends + [
+        (
+            left["of"],
+            left_ms(left) - day.corrections.get(left["broker"], 0.0),
+            left["how"] in LEFT_IN_ORDER,
+        )
         for left in day.facts.members
-        if left["event"] == "left" and left["how"] in STOPPED
+        if left["event"] == "left"
     ]
 
 
-def _row(before: Row | None, term: Row, stops: Sequence[tuple[str, float]], day: Day) -> Row:
+def _row(before: Row | None, term: Row, ends: Sequence[tuple[str, float, bool]], day: Day) -> Row:
     ahead = day.corrections.get(term["broker"], 0.0)
     ts = round(term["ts"] - ahead)
     name = term.get("before") or (None if before is None else before["broker"])
+    begun_ms = -inf  # of the term before: whoever led it had not gone
+    if before is not None and before["broker"] == name:
+        begun_ms = before["ts"] - day.corrections.get(name, 0.0)
+    until_ms = ts if name == term["broker"] else inf  # it is back
+    near = [
+        (abs(at_ms - ts), at_ms, in_order)
+        for broker, at_ms, in_order in ends
+        if broker == name and begun_ms < at_ms <= until_ms and abs(at_ms - ts) <= NEAR_MS
+    ]
     return {
         "ts": ts,
         "epoch": term["epoch"],
         "broker": term["broker"],
         "last_ts": round(term["last_ts"] - ahead),
         "before": name,
-        "orderly": any(
-            broker == name and abs(stopped_ms - ts) <= NEAR_MS for broker, stopped_ms in stops
-        ),
+        "orderly": min(near)[2] if near else False,
     }
 
 

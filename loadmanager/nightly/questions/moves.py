@@ -52,8 +52,8 @@ COLUMNS: Columns = {
     "bundle": (TEXT, "the bundle"),
     "source": (TEXT, "the broker that had owned it"),
     "destination": (TEXT, "the broker that owned it afterwards"),
-    "reason": (TEXT, "why the source gave it up"),
-    "cause": (TEXT, "leader, operator, stop, loss, lookup …"),
+    "reason": (TEXT, "why the source gave it up, or who ordered the drain, plan … and their note"),
+    "cause": (TEXT, "leader, drain, plan, goal, merge, operator, stop, loss, lookup …"),
     "forced": (YES_NO, "whether its broker stopped or was lost: nobody chose this move"),
     "pause_ms": (NUMBER, "how long clients had no owner, in ms; empty: not known"),
     "clients_waited_ms": (
@@ -107,7 +107,7 @@ def table(day: Day) -> list[Row]:
     busy = _busy(handovers)
     upset = _busy([each for each in handovers if _forced(each[0].before)])
     rows = [
-        row | _waited(row, orders.of(change)) | _verdict(change, ts, usages, busy)
+        row | _ordered(row, orders.of(change)) | _verdict(change, ts, usages, busy)
         for change, ts in handovers
         for row in [_row(change, ts, day)]
     ]
@@ -170,12 +170,14 @@ def _row(change: Handover, ts: int, day: Day) -> Row:
     }
 
 
-def _waited(row: Row, order: Row) -> Row:
+def _ordered(row: Row, order: Row) -> Row:
     """How long there was no owner, by the leader where the owners' records do not tell, and how
-    long clients waited.
+    long clients waited; and who wanted a move of the leader's that no cycle ordered.
     """
-    recorded = order.pop("pause_ms")
+    recorded, said = order.pop("pause_ms"), order.pop("in_words")
     paused = row["pause_ms"]
+    if said is not None and row["cause"] == LifeCause.LEADER.value:
+        order |= {"cause": order["author"], "reason": said}
     return {**order, "pause_ms": recorded if paused is None and not row["forced"] else paused}
 
 

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from math import inf
 from typing import Any
 
-from loadmanager.engine.history.outages import (
-    RESTART_MS_MIN,
-    WAKE_MS,
-    Outage,
-    Silence,
-    outages,
-    silences,
-)
-from loadmanager.engine.ownership.states import LifeCause
+from loadmanager.engine.history.outages import Outage, outages
+from loadmanager.nightly.absence_records import AbsenceRecords
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -39,28 +29,27 @@ from loadmanager.nightly.trusted import by_broker
 NAME = "outages"
 ABOUT = (
     "Which brokers went? A broker that records nothing for three of its intervals, and at least "
-    "two minutes, was away: in good order if it gave its bundles up; else it crashed, or was "
-    "paused and lost its session, if it lost them. A broker that gave up or lost bundles in a "
-    "shorter time is here, too."
+    "two minutes, was away: in good order if it gave its bundles up, or said farewell; else it "
+    "crashed, or was paused and lost its session, if it lost them. A broker that gave up or lost "
+    "bundles in a shorter time is here, too, and one that the leader saw lost."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "the last that is known of it"),
     "broker": (TEXT, "the broker"),
     "how": (TEXT, "crash, session lost, stop, or silent: it recorded nothing and lost no bundle"),
+    "late_s": (NUMBER, "it may have gone so much later than ts, in s; empty: not known"),
     "back_ts": (WHOLE, "its first record afterwards; empty: it did not come back that day"),
     "bundles": (WHOLE, "bundles that it owned and lost or gave up"),
     "unowned_s_min": (NUMBER, "the shortest time that one of them had no owner, in s"),
     "unowned_s_max": (
         NUMBER,
-        "the longest such time, in s; after a crash from the broker's last sign, so at most",
+        "the longest such time, in s; at most, from the last sign on, where late_s is not 0",
     ),
     "bundle_minutes": (NUMBER, "these times of all of them together"),
     "never_owned": (WHOLE, "of these, bundles that got no owner any more that day"),
     "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
     "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
 }
-LEFT_IN_ORDER = ("stopped", "drained")
-"""How leaders saw a broker leave that stopped in order."""
 HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
 TOGETHER_MS, AT_ONCE_MS = 300_000, 60_000
@@ -74,148 +63,10 @@ WHOLE_HOW = {
 STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
 
 
-def gaps(day: Day) -> list[Silence]:
-    """The spans in which brokers recorded nothing."""
-    spans = {
-        broker: [
-            (step["first_ts"], step["last_ts"], step["interval_ms"] // step["samples"])
-            for step in steps
-        ]
-        for broker, steps in by_broker(day.facts.brokers).items()
-    }
-    times = [ts for steps in spans.values() for step in steps for ts in step[:2]]
-    if not times:
-        return []
-    begun = {
-        (step["broker"], step["first_ts"]): step["begun"]
-        for step in day.facts.brokers
-        if step["begun"] is not None
-    }
-    intervals, signs, starts = _intervals(day), _signs(day), _starts(day)
-    return [
-        _from_its_start(
-            _until_its_last(silence, signs, begun, intervals[silence.broker]),
-            starts.get(silence.broker, ()),
-        )
-        for silence in silences(spans, min(times), max(times))
-    ]
-
-
-def _intervals(day: Day) -> dict[str, int]:
-    """Broker → the longest of its intervals, in ms."""
-    return {
-        broker: max(step["interval_ms"] // step["samples"] for step in steps)
-        for broker, steps in by_broker(day.facts.brokers).items()
-    }
-
-
-def _starts(day: Day) -> dict[str, list[int]]:
-    """Broker → when it recorded that it started, in order."""
-    starts: dict[str, list[int]] = {}
-    for change in day.facts.members:
-        if change["event"] == "starts":
-            starts.setdefault(change["of"], []).append(change["ts"])
-    return starts
-
-
-def _from_its_start(silence: Silence, starts: Sequence[int], within_ms: int = 0) -> Silence:
-    """The same until the broker's start, if it recorded one before its first load, which is at most
-    `within_ms` later than `back_ms`.
-    """
-    if silence.last_ms is None or silence.back_ms is None:
-        return silence
-    place = bisect_right(starts, silence.last_ms)
-    at_ms = starts[place] if place < len(starts) else inf
-    return replace(silence, back_ms=int(at_ms)) if at_ms <= silence.back_ms + within_ms else silence
-
-
-def _until_its_last(
-    silence: Silence,
-    signs: Mapping[str, Sequence[int]],
-    begun: Mapping[tuple[str, int], int],
-    interval_ms: int,
-) -> Silence:
-    """The same from the broker's last record of any kind on: it was there until then."""
-    if silence.last_ms is None:
-        return silence
-    end_ms = silence.last_ms + interval_ms
-    if silence.back_ms is not None:
-        end_ms = min(end_ms, begun.get((silence.broker, silence.back_ms), silence.back_ms))
-    of_broker = signs.get(silence.broker, ())
-    return replace(silence, last_ms=_last_sign(of_broker, silence.last_ms, end_ms))
-
-
-def _signs(day: Day) -> dict[str, list[int]]:
-    """Broker → when it recorded a step of a bundle or a decision, and when its session was last
-    proven before it was lost, in order. Without the loss of a bundle, which a broker that was
-    paused finds out later.
-    """
-    signs: dict[str, list[int]] = {}
-    for step in day.facts.steps:
-        if step.cause != LifeCause.LOSS.value:
-            signs.setdefault(step.broker, []).append(step.ts)
-    for term in day.facts.terms:
-        signs.setdefault(term["broker"], []).append(term["last_ts"])
-    for left in day.facts.members:
-        if left["event"] == "left" and left["unheard_ms"] is not None:
-            ahead = day.corrections.get(left["of"], 0.0) - day.corrections.get(left["broker"], 0.0)
-            signs.setdefault(left["of"], []).append(round(left["ts"] - left["unheard_ms"] + ahead))
-    return {broker: sorted(times) for broker, times in signs.items()}
-
-
-def _last_sign(signs: Sequence[int], last_ms: int, end_ms: int) -> int:
-    """The last of these before `end_ms`; at least `last_ms`."""
-    place = bisect_left(signs, end_ms)
-    return max(last_ms, signs[place - 1]) if place else last_ms
-
-
 def table(day: Day) -> list[Row]:
-    outage_list = outages(gaps(day), day.owners, day.corrections, _restarts(day), _stalls(day))
-    in_order = [
-        (left["of"], left["ts"] - day.corrections.get(left["broker"], 0.0))
-        for left in day.facts.members
-        if left["event"] == "left" and left["how"] in LEFT_IN_ORDER
-    ]
-    for outage in outage_list:
-        if outage.how == "silent" and any(
-            broker == outage.broker and _meanwhile(outage, left_ms) for broker, left_ms in in_order
-        ):
-            outage.how = "stop"
+    absences = AbsenceRecords(day)
+    outage_list = outages(absences.silences, day.owners, day.corrections, absences.evidence)
     return [_row(outage) for outage in outage_list if outage.at_ms >= day.start_ms]
-
-
-def _meanwhile(outage: Outage, at_ms: float) -> bool:
-    """Whether this was at its beginning, or later while it lasted."""
-    return outage.at_ms - WAKE_MS <= at_ms <= (outage.back_ms or inf)
-
-
-def _restarts(day: Day) -> list[Silence]:
-    """When a broker was not there, however briefly: the first sample of a process stands for the
-    time since its start only.
-    """
-    restarts, signs = [], _signs(day)
-    starts, intervals = _starts(day), _intervals(day)
-    for broker, steps in by_broker(day.facts.brokers).items():
-        pauses = [(pause["ts"], pause["begun"]) for step in steps for pause in step["pauses"]]
-        pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
-        restarts += [
-            _from_its_start(
-                Silence(broker, _last_sign(signs.get(broker, ()), last_ms, back_ms), back_ms),
-                starts.get(broker, ()),
-                intervals[broker],
-            )
-            for last_ms, back_ms in sorted(pauses)
-            if back_ms - last_ms > RESTART_MS_MIN
-        ]
-    return restarts
-
-
-def _stalls(day: Day) -> list[Silence]:
-    """The longest time between two samples of a process in each five minutes."""
-    return [
-        Silence(step["broker"], step["longest"]["begun"], step["longest"]["ts"])
-        for step in day.facts.brokers
-    ]
 
 
 def _row(outage: Outage) -> Row:
@@ -232,6 +83,7 @@ def _row(outage: Outage) -> Row:
         "ts": round(outage.at_ms),
         "broker": outage.broker,
         "how": outage.how,
+        "late_s": None if outage.late_ms is None else outage.late_ms / 1000,
         "back_ts": None if outage.back_ms is None else round(outage.back_ms),
         "bundles": len(outage.bundles),
         "unowned_s_min": min(lasted.values(), default=None),
@@ -248,7 +100,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     one card, and so have all brokers when none was there.
     """
     whole = _whole_stops(rows, day)
-    of_whole = {id(row) for group in whole for row in group}
+    of_whole = {id(row) for group in whole for row in group if not _earlier(row, group, day)}
     rows = [row for row in rows if id(row) not in of_whole]
     return [_whole_stop(group, day) for group in whole] + _of_single(rows, day)
 
@@ -274,6 +126,15 @@ def _whole_stops(rows: Sequence[Any], day: Day) -> list[list[Any]]:
     return groups
 
 
+def _earlier(row: Any, group: Sequence[Any], day: Day) -> bool:
+    """Whether a broker was lost before all others went: that has a card of its own."""
+    within_ms = AT_ONCE_MS
+    if row.late_s is None:  # it may have been there for longer
+        within_ms = max(within_ms, AbsenceRecords(day).intervals.get(row.broker, 0))
+    lost = row.how in ("crash", "session lost")
+    return lost and max(other.ts for other in group) - row.ts > within_ms
+
+
 def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
     """A card for a time in which no broker was there."""
     begun_ms = max(row.ts for row in rows)
@@ -287,7 +148,7 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
     again = f"The first was back at {clock(until_ms)}" if back else "None came back"
     if back:
         again += f", the last at {clock(max(back))}" if len(back) == len(rows) else ""
-    longest = _longest_unowned_s(rows, begun_ms, _intervals(day))
+    longest = _longest_unowned_s(rows, begun_ms, AbsenceRecords(day).intervals)
     unowned = f", for up to {lasting(longest / 3600)}" if longest else ""
     stopped = all(row.how == "stop" for row in rows)
     advice = (
@@ -347,11 +208,13 @@ def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
 
 
 def _together(rows: Sequence[Any], within_ms: int) -> list[list[Any]]:
-    """Groups that begin within this time of their first."""
+    """Groups that begin within this time of their first; of a broker's outages, one in each."""
     groups: list[list[Any]] = []
     for row in sorted(rows, key=lambda row: row.ts):
-        if groups and row.ts - groups[-1][0].ts <= within_ms:
-            groups[-1].append(row)
+        last = groups[-1] if groups else []
+        again = any(other.broker == row.broker for other in last)
+        if last and row.ts - last[0].ts <= within_ms and not again:
+            last.append(row)
         else:
             groups.append([row])
     return groups
@@ -368,9 +231,7 @@ def _several(rows: Sequence[Any], day: Day) -> Finding:
     back = [row.back_ts for row in rows if row.back_ts]
     return replace(
         single,
-        importance=(87 if crashed else 82) + 8 * minutes / (minutes + 10)
-        if bundles
-        else single.importance,
+        importance=_harm(minutes) if bundles else single.importance,
         title=title + (f": {many(bundles, 'bundle')} without an owner" if bundles else ""),
         text=f"{listed(names, 5)}, within a minute. Of the worst, {worst.broker}: {single.text}",
         advice="Look at what they share: power, network, hosts, the metadata store. "
@@ -414,13 +275,18 @@ def _without_owner(namespaces: Sequence[str], minutes: float) -> Hurt:
     return clients_of(namespaces, for_how_long if minutes else "their bundles had no owner")
 
 
+def _harm(bundle_minutes: float) -> float:
+    """The importance of brokers that were lost with bundles: by how long these had no owner."""
+    return 80 + 15 * bundle_minutes / (bundle_minutes + 10)
+
+
 def _finding(row: Any, day: Day) -> Finding:
     title, advice, importance = {
-        "crash": (f"{row.broker} crashed", "Look at its log, and at its host.", 85),
+        "crash": (f"{row.broker} crashed", "Look at its log, and at its host.", 58),
         "session lost": (
             f"{row.broker} lost its session",
             "Look at its log: a paused process, or a metadata store that did not answer.",
-            80,
+            56,
         ),
         "stop": (f"{row.broker} was stopped", STOPPED, 10),
         "silent": (
@@ -442,13 +308,12 @@ def _finding(row: Any, day: Day) -> Finding:
             lasted += f", longest {row.worst_bundle}" if row.bundles > 1 else ""
         never = f"; {row.never_owned:,} of them got no owner any more" if row.never_owned else ""
         without = f"{named}{lasted}{never}."
-        if row.how == "crash" and row.unowned_s_max:
-            without += " That is from its last sign on, so it may have been less."
+        if row.how in ("crash", "session lost") and row.unowned_s_max and row.late_s != 0:
+            less = "" if row.late_s is None else f"up to {lasting(row.late_s / 3600)} "
+            without += f" That is from its last sign on, so it may have been {less}less."
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(
-        importance=importance + 10 * row.bundle_minutes / (row.bundle_minutes + 10)
-        if hurt
-        else min(importance, 70),
+        importance=_harm(row.bundle_minutes) if hurt else importance,
         question=NAME,
         title=f"{title} at {clock(row.ts)}"
         + (f": {many(row.bundles, 'bundle')} without an owner" if hurt else ""),

@@ -38,8 +38,11 @@ COLUMNS: Columns = {
     "samples": (WHOLE, "records of it"),
     "configured_messages_per_s": (NUMBER, "configured messages/s, at last; negative: unlimited"),
     "configured_bytes_per_s": (NUMBER, "configured bytes/s, at last; negative: unlimited"),
-    "delivered_messages_per_s": (NUMBER, "mean messages/s that it let through"),
-    "delivered_bytes_per_s": (NUMBER, "mean bytes/s that it let through"),
+    "delivered_messages_per_s": (
+        NUMBER,
+        "mean messages/s that it let through while this was configured; empty: not recorded",
+    ),
+    "delivered_bytes_per_s": (NUMBER, "the same in bytes/s"),
     "delivered_over_configured": (
         NUMBER,
         (
@@ -65,9 +68,7 @@ COLUMNS: Columns = {
     "held_last_ts": (WHOLE, "the last one"),
 }
 JUDGED_HOURS_MIN, JUDGED_MIN = 0.1, 3
-"""A limit that held for less, or in fewer intervals, is not called inaccurate: in the first
-interval at a broker it may have been there for a moment only.
-"""
+"""A limit that held for less, or in fewer intervals, is not called inaccurate."""
 CLIENT_HOURS_MIN = 1.0
 """A limit is told for which clients waited for so long in sum, however long the day is, and however
 short each wait. Bursts that it holds for a moment do not count.

@@ -11,6 +11,7 @@ from typing import Any
 
 from loadmanager.nightly.day import Day, Row, many
 from loadmanager.nightly.facts import BUCKET_MS, PlotSteps
+from loadmanager.nightly.questions import lapses
 from loadmanager.nightly.trusted import by_broker, trusted
 
 BUNDLES_MAX = 40
@@ -159,6 +160,16 @@ def _of_brokers(day: Day) -> list[Mark]:
         marks.append(Mark(row["ts"], "brokers", bad, text))
         if row["back_ts"] is not None and row["back_ts"] > row["ts"]:
             marks.append(Mark(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))
+    marks += [
+        Mark(
+            row["ts"],
+            "brokers",
+            "bad",
+            f"no answer to {many(len(row['brokers']), 'broker')} by the metadata store",
+        )
+        for row in day.answers.get("lapses", ())
+        if row["what"] == lapses.STORE
+    ]
     return marks + [
         Mark(row["first_ts"], "brokers", "good", f"{row['broker']} joined")
         for row in day.answers.get("idle_brokers", ())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.engine.history.outages import Silence, outages, silences
+from loadmanager.engine.history.outages import Evidence, Silence, outages, silences
 from loadmanager.engine.history.tenures import (
     Step,
     Tenure,
@@ -105,7 +105,7 @@ def test_a_stop_needs_no_silence() -> None:
     """
     steps = [*given_up(600_000, "b0", "t/n/x", None, cause="stop"), *taken(602_010, "b1", "t/n/x")]
     of_bundles = ordered(tenures_of(steps), {})
-    (outage,) = outages([], of_bundles, {}, [Silence("b0", 590_000, 650_000)])
+    (outage,) = outages([], of_bundles, {}, Evidence(restarted=[Silence("b0", 590_000, 650_000)]))
     assert (outage.how, outage.at_ms, outage.back_ms) == ("stop", 600_010, 650_000)
     assert [one.lasted_ms for one in outage.bundles] == [2_000]
     (outage,) = outages([], of_bundles, {})
@@ -138,7 +138,7 @@ def test_a_broker_that_was_paused_lost_its_bundle_before_it_knew(minutes: float)
         samples = {"b0": [(0, paused, 20_000), (back, 500 * MINUTE, 20_000)]}
         silent = silences(samples, 0, 500 * MINUTE)
         stalls = [Silence("b0", paused - 20_000, paused), Silence("b0", paused, back)]
-        (outage,) = outages(silent, owners, {}, [], stalls)
+        (outage,) = outages(silent, owners, {}, Evidence(stalled=stalls))
         assert (outage.how, outage.at_ms) == ("session lost", paused)
         assert [one.lasted_ms for one in outage.bundles] == [40_000]
 
@@ -157,11 +157,28 @@ def test_a_broker_that_restarts_at_once_left_its_bundles_without_an_owner() -> N
         *taken(70 * MINUTE + 3000, "b1", "t/n/y", life=5),
     ]
     owners = ordered(tenures_of(sorted(steps)), {})
-    crash, lost = outages([], owners, {}, [Silence("b0", crashed, back)])
+    crash, lost = outages([], owners, {}, Evidence(restarted=[Silence("b0", crashed, back)]))
     assert (crash.how, crash.at_ms, crash.back_ms) == ("crash", crashed, back)
     lasted = {one.bundle: one.lasted_ms for one in crash.bundles}
     assert lasted == {"t/n/x": 30_000, "t/n/y": 25_000}
     assert (lost.how, lost.at_ms) == ("session lost", 70 * MINUTE)
+
+
+def test_a_session_that_was_lost_before_a_crash_is_an_outage_of_its_own() -> None:
+    """b0 loses its session, has its bundle again, and crashes three minutes later."""
+    lost, crashed = 97 * MINUTE, 100 * MINUTE
+    steps = [
+        *taken(MINUTE, "b0", "t/n/x", life=1),
+        Step(lost, "b0", "t/n/x", "Owned", "Free", "session lost", "loss", life=1),
+        *taken(lost + 3_000, "b0", "t/n/x", life=2),
+        *taken(crashed + 6_000, "b1", "t/n/x", life=3),
+    ]
+    silent = silences(spans({"b0": [(0, 100)], "b1": [(0, 500)]}), 0, 500 * MINUTE)
+    found = outages(silent, ordered(tenures_of(steps), {}), {})
+    assert [(it.how, it.at_ms, it.bundles[0].lasted_ms) for it in found] == [
+        ("session lost", lost, 3_000),
+        ("crash", crashed, 6_000),
+    ]
 
 
 def test_a_clock_that_is_ahead_is_measured_and_hides_no_move() -> None:

@@ -1,0 +1,113 @@
+"""When could brokers not prove their sessions, because the metadata store did not answer, say?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadmanager.engine.history.lapses import SessionLapse, together, unproven_of
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.nightly.day import (
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    clock,
+    lasting,
+    listed,
+)
+from loadmanager.nightly.hurt import OnBrokers
+
+NAME = "lapses"
+ABOUT = (
+    "When could brokers not prove their sessions, and when did they stand still? A broker records "
+    "that itself, once it is over. If several had no answer, the metadata store gave none: topics "
+    "that are stored and open go on meanwhile, all else waits."
+)
+STORE, STOOD, UNPROVEN = "metadata store", "stood still", "not proven"
+COLUMNS: Columns = {
+    "ts": (WHOLE, "when it began: with the last answer of the store, if that is known"),
+    "until_ts": (WHOLE, "when it ended"),
+    "what": (
+        TEXT,
+        "metadata store: it gave no answer; stood still: the brokers did; not proven: one of these",
+    ),
+    "brokers": (TEXTS, "the brokers"),
+    "unproven_s": (
+        NUMBER,
+        "for how long their sessions were not proven, or they stood still, in s",
+    ),
+}
+
+
+def table(day: Day) -> list[Row]:
+    """A row for each time, of all brokers together."""
+    changes = [
+        MemberChange(
+            ts=round(it["ts"] - day.corrections.get(it["of"], 0.0)),
+            broker=it["broker"],
+            of=it["of"],
+            event=it["event"],
+            took_ms=it["took_ms"],
+            unheard_ms=it["unheard_ms"],
+        )
+        for it in day.facts.members
+        if it["event"] in ("proven", "stood")
+    ]
+    return [_row(it) for it in together(unproven_of(changes), SessionLapse)]
+
+
+def _row(lapse: SessionLapse) -> Row:
+    return {
+        "ts": lapse.since,
+        "until_ts": lapse.end,
+        "what": STORE if lapse.is_of_store else STOOD if lapse.stood_ms else UNPROVEN,
+        "brokers": sorted(lapse.brokers),
+        "unproven_s": (lapse.end - lapse.begin) / 1000,
+    }
+
+
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Outages of the metadata store: of several brokers, or of all that there are."""
+    there = {step["broker"] for step in day.facts.brokers}
+    return [
+        _finding(row)
+        for row in rows
+        if row.what == STORE and (len(row.brokers) > 1 or there <= set(row.brokers))
+    ]
+
+
+def _finding(row: Any) -> Finding:
+    spent = lasting((row.until_ts - row.ts) / 3_600_000)
+    unproven = lasting(row.unproven_s / 3600)
+    return Finding(
+        importance=58,
+        question=NAME,
+        title=f"The metadata store did not answer at {clock(row.ts)} for {spent}",
+        text=f"{listed(row.brokers)} had no answer for {spent}, from {clock(row.ts)} on. "
+        f"For {unproven} of it they could not prove their sessions: stored topics that were open "
+        "went on, all others were closed, and nobody could move a bundle or open a topic.",
+        advice="Look at the servers of the metadata store, and at the network to them.",
+        hurt=OnBrokers(
+            row.brokers,
+            f"for up to {unproven}, only stored topics that were open went on",
+            row.ts,
+            row.until_ts,
+        ),
+        numbers={"brokers": len(row.brokers), "unprovenS": row.unproven_s},
+        at_ms=row.ts,
+        until_ms=row.until_ts,
+        where=listed(row.brokers),
+        plot="timeline",
+        commands=["loadmanager doctor"],
+        explains=[key_of(row.ts)],
+    )
+
+
+def key_of(ts: int) -> str:
+    """What a finding names as its cause."""
+    return f"lapse {ts}"
