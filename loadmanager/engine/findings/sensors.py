@@ -24,7 +24,8 @@ and brokers record no more than the limit.
 """
 DOUBTED_MS = 300_000
 """For so long the model of usage contradicts a sensor before that is a finding."""
-MISTRUSTED = "SensorMistrusted"
+MISTRUSTED = {"SensorMistrusted": "cpu", "NetworkCardMistrusted": "bandwidth"}
+"""Code of a doubt → the sensor."""
 Load = LocalBrokerData | BrokerLoadData
 
 
@@ -69,7 +70,7 @@ class SensorFindings:
         self._stretches = {name: it for name, it in self._stretches.items() if name in loads}
         for broker, load in loads.items():
             self._look(broker, load, now_ms)
-        mistrusted = {name for name, doubt in doubts.items() if doubt.code == MISTRUSTED}
+        mistrusted = {name for name, doubt in doubts.items() if doubt.code in MISTRUSTED}
         self._doubted.step(mistrusted, now_ms)
         return bounded([*self._contradicted(doubts, now_ms), *self._constant(now_ms)])
 
@@ -97,14 +98,14 @@ class SensorFindings:
 
     def _contradicted(self, doubts: Mapping[str, Reason], now_ms: int) -> Iterator[FindingShown]:
         for broker, since_ms in self._doubted.after(DOUBTED_MS, now_ms).items():
-            text = doubts[broker].text
+            text, sensor = doubts[broker].text, MISTRUSTED[doubts[broker].code]
             yield FindingShown(
                 kind="sensor",
                 about=broker,
                 since=since_ms,
-                title=words.sensor("cpu", broker, "contradicts its traffic"),
+                title=words.sensor(sensor, broker, "contradicts its traffic"),
                 text=f"{text[:1].upper()}{text[1:]}.",
-                advice=words.sensor_advice("cpu"),
+                advice=words.sensor_advice(sensor),
                 command=command("loadmanager admin brokers report", broker),
             )
 

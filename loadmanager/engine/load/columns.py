@@ -31,9 +31,12 @@ _figures = attrgetter(
     "last_update",
     "msg_rate_in",
     "msg_rate_out",
+    "msg_throughput_in",
+    "msg_throughput_out",
 )
-USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT, BUNDLES = 8, 8, 9, 10, 11, 12, 13, 14
-FIGURES = 15
+USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT, WAYS = 8, 8, 9, 10, 11, 12, 13, 14
+BUNDLES = WAYS + 2
+FIGURES = BUNDLES + 1
 
 
 class BrokerColumns:
@@ -127,6 +130,12 @@ class BrokerColumns:
     def throughputs(self) -> Array:
         """Bytes/s in and out."""
         return self._column(THROUGHPUT)
+
+    @property
+    def ways(self) -> Array:
+        """Bytes/s in, and bytes/s out: `[in and out, row]`."""
+        ways: Array = self._figures[WAYS : WAYS + 2]
+        return ways
 
     def throughput_of(self, brokers: BrokerRows) -> float:
         """Bytes/s of these brokers together; of all of them it is added up once."""

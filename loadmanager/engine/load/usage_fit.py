@@ -52,6 +52,7 @@ from loadmanager.engine.load.learned import (
 )
 from loadmanager.engine.load.message_costs import MessageCosts
 from loadmanager.engine.load.moved_costs import Surprises
+from loadmanager.engine.load.network_cards import IN, NetworkCards
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.load.usage import Weights
 from loadmanager.engine.load.usage_model import CPU, DIP, Doubt, UsageModel
@@ -65,7 +66,7 @@ REPORTS_MAX, ACQUAINTED = 20, 8
 # how fast a broker's differences are learned, and how far
 GAIN = 0.15
 CLAIM_LESS, CLAIM_MORE = (0.05, 0.15), (0.5, 1.0)
-"""A broker may use so much less, or more, than others: a part of its CPU, and of what its traffic
+"""A broker may use so much less, or more, than others: a part of its limit, and of what its traffic
 costs.
 """
 SURPRISE_MIN, SURPRISES = 0.1, 3.0
@@ -132,7 +133,9 @@ class _Fit:
     ) -> None:
         self.columns, self.averages, self.before = columns, averages, before
         usages, self.limits = columns.usages(weights), columns.limits.copy()
-        self.usages = usages
+        self.measured = usages.max(axis=0, initial=0.0)
+        self.cards = NetworkCards(columns, weights, usages)
+        self.usages = np.vstack((usages[:IN], self.cards.used))
         self.sensed = self.limits[CPU] > 0
         self.counts_cpu = bool(usages[CPU].any())
         self.state = self._remembered()
@@ -587,7 +590,7 @@ class _Fit:
         )
         return UsageModel(
             learned=remembered,
-            measured=self.usages.max(axis=0, initial=0.0),
+            measured=self.measured,
             base=base,
             per_byte=per_byte,
             error=errors[most, np.arange(len(most))],
@@ -614,7 +617,9 @@ class _Fit:
         costly = per_byte * self.bytes_s
         weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
         beside = weight * self.state[BESIDE:ERRORS_BESIDE] + (1 - weight) * (usages - costly)[1:]
-        beside = np.where(limited[1:], np.maximum(beside, -0.05 - 0.25 * costly[1:]), 0.0)
+        less, more = (fixed + part * costly[1:] for fixed, part in (CLAIM_LESS, CLAIM_MORE))
+        beside = np.where(limited[1:], np.clip(beside, -less, more), 0.0)
+        beside[IN - 1 :] = np.maximum(beside[IN - 1 :], self.cards.at_least - costly[IN:])
         surprise = np.abs(usages[1:] - costly[1:] - self.state[BESIDE:ERRORS_BESIDE])
         error = ERROR_OF_MEAN * np.minimum(surprise, 1.0)
         weight = np.where(self.first, 1.0, weight)
@@ -637,6 +642,9 @@ class _Fit:
         return size
 
     def _doubts(self, trusted: NDArray[np.bool_], says: Array, error: Array) -> Iterator[Doubt]:
+        for row, text in self.cards.doubts():
+            if trusted[row] or not self.counts_cpu:
+                yield Doubt(self.columns.names[row], "NetworkCardMistrusted", text)
         if not self.counts_cpu:
             return
         for row in np.flatnonzero(~trusted).tolist():

@@ -132,6 +132,9 @@ def test_a_sensor_that_contradicts_its_traffic() -> None:
     assert _kinds(looks[5]) == [("sensor", "b1")]
     assert looks[5][0].text == "Its CPU sensor shows 3%."
     assert day.look() == []
+    doubts = {"b3": Reason("NetworkCardMistrusted", "its network card shows 3%")}
+    shown = [day.look(doubts=doubts) for _ in range(6)][5]
+    assert [finding.title for finding in shown] == ["bandwidth of b3: contradicts its traffic"]
 
 
 # Throttling

@@ -10,7 +10,7 @@ import pytest
 from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.engine.load.learned import Learned
+from loadmanager.engine.load.learned import BESIDE, Learned
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.usage import Weights
 from loadmanager.engine.load.usage_fit import MISTRUSTED, TRUSTED_AGAIN, fit
@@ -40,6 +40,8 @@ class Cluster:
         """brokerId → its size, if that is not 1."""
         self.card: dict[str, float] = {}
         """brokerId → what its network card carries, as a multiple of `BYTES_OF_A_BROKER`."""
+        self.card_shows: dict[str, float] = {}
+        """brokerId → what its card shows, as a part of what it carries."""
         self.noise_of_cards = 0.0
         """The standard deviation of what network cards show, as a part of what they carry."""
         self.own_namespaces = False
@@ -87,7 +89,8 @@ class Cluster:
         card = ResourceUsage()
         if (times := self.card.get(name)) is not None:
             kbit = 8 / 1000 * BYTES_OF_A_BROKER
-            carries = bytes_s / BYTES_OF_A_BROKER + self._rng.gauss(0, self.noise_of_cards) * times
+            carries = self.card_shows.get(name, 1.0) * bytes_s / BYTES_OF_A_BROKER
+            carries += self._rng.gauss(0, self.noise_of_cards) * times
             card = ResourceUsage(usage=carries * kbit, limit=times * kbit)
         more = {"msg_throughput_in": bytes_s, "last_update": self._now_ms, "bandwidth_in": card}
         return a_report(stats, cpu=own, **more)
@@ -252,6 +255,33 @@ def test_a_broker_that_says_no_speed_of_its_card_has_one_like_the_others() -> No
     assert of_card == pytest.approx([0.25] * 4, abs=0.02)
     cluster.card["b2:8080"] = cluster.card["b3:8080"] = 1.0
     assert cluster.minutes(30).usages(model.carried)[2][2:] == pytest.approx([0.5] * 2, abs=0.04)
+
+
+@pytest.mark.parametrize("shows", [0.0, 0.3, 0.7])
+def test_a_card_carries_at_least_what_clients_send(shows: float) -> None:
+    """From the first report on; it is accused where that is far from what it shows."""
+    cluster = even(part=0.25)
+    cluster.card = dict.fromkeys(cluster.part, 0.5)
+    cluster.card_shows["b0:8080"] = shows
+    model = cluster.minutes(1)
+    assert cluster.usage(model)["b0:8080"] == pytest.approx(0.5, abs=0.04)
+    model = cluster.minutes(30)
+    assert list(cluster.usage(model).values()) == pytest.approx([0.5] * 5, abs=0.04)
+    codes = [(doubt.broker, doubt.code) for doubt in model.doubts]
+    assert codes == ([("b0:8080", "NetworkCardMistrusted")] if shows < 0.6 else [])
+    assert cluster.learned.brokers["b0:8080"][BESIDE + 1] < 0.2
+    del cluster.card_shows["b0:8080"]
+    assert not cluster.minute().doubts
+
+
+def test_clients_that_do_not_come_over_the_cards_accuse_none() -> None:
+    """As those on the broker's own machine, or those that come over another card."""
+    cluster = even(part=0.25)
+    cluster.card = dict.fromkeys(cluster.part, 0.5)
+    cluster.card_shows = dict.fromkeys(cluster.part, 0.01)
+    model = cluster.minutes(10)
+    assert not model.doubts
+    assert list(cluster.usage(model).values()) == pytest.approx([0.25] * 5, abs=0.02)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
