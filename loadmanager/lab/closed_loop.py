@@ -8,6 +8,7 @@ connect again. What a broker cannot do, it does not do: above 100 % it reports 1
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Sensors:
         self._day, self._costs, self._noise = day, costs, noise
         self._wrong: dict[str, DayEvent] = {}
         self._stuck: dict[str, float] = {}
-        self._last: Array | None = None
+        self._lately: deque[Array] = deque(maxlen=day.late_minutes + 2)
         self.untrusted: set[str] = set()
 
     def happens(self, event: DayEvent) -> None:
@@ -69,8 +70,11 @@ class Sensors:
 
     def minute(self, minute: int, used: Array, names: Sequence[str]) -> list[float]:
         """What they show, as a fraction, of what is used."""
-        before, self._last = used if self._last is None else self._last, used
-        late = (1 - self._day.lag) * used + self._day.lag * before
+        if not self._lately:
+            self._lately.extend([used] * (self._day.late_minutes + 1))
+        self._lately.append(used)
+        before, then = self._lately[0], self._lately[1]
+        late = (1 - self._day.lag) * then + self._day.lag * before
         noise = 1 + self._noise.normal(0, self._costs.cpu_noise, len(used))
         spikes = 0.25 * (self._noise.random(len(used)) < self._costs.spikes)
         shown: list[float] = (late * noise + spikes).tolist()

@@ -149,6 +149,8 @@ class DayOfLoad:
     """What a broker uses beside its bundles, as a fraction."""
     lag: float = 0.0
     """The part of a CPU sensor's figure that is the last minute's."""
+    late_minutes: int = 0
+    """CPU sensors show what was so long before."""
     step: float = 0.0
     """CPU sensors show multiples of this part of a CPU; 0: any value."""
     slow: Mapping[str, float] = field(default_factory=dict)

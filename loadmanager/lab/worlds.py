@@ -252,6 +252,11 @@ def _flash(seed: int) -> DayOfLoad:
     return replace(day, changes=tuple(changes))
 
 
+def _late(seed: int) -> DayOfLoad:
+    """A newcomer beside sensors that show for six minutes that it is empty."""
+    return replace(_joins(10, 24, 0.2)(seed), late_minutes=6)
+
+
 def _dips(seed: int) -> DayOfLoad:
     """All clients send a tenth for two minutes, and later nothing for six."""
     day = replace(_plain(seed), lag=0.8)
@@ -352,6 +357,7 @@ WORLDS: Mapping[str, Trial] = {
     "small messages": Trial("a fourth of the bundles sends small messages", _small_messages),
     "slow": Trial("every fourth machine at half its speed, unsaid", _slow),
     "late": Trial("sensors show 80 % of the minute before", lambda s: replace(_plain(s), lag=0.8)),
+    "late 6 min": Trial("sensors show what was 6 minutes before; a tenth broker", _late, _filled),
     "steps": Trial("sensors show steps of 10 %", lambda s: replace(_plain(s), step=0.1)),
     "giant": Trial("one bundle is 80 % of a broker", _giant),
     "giants": Trial("6 of 20 brokers have one bundle each; one comes", _giants, _filled),

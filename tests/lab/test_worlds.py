@@ -57,7 +57,7 @@ def undone(minutes: list[Minute]) -> float:
     return float(sum(np.maximum(minute.usage - 1, 0).sum() for minute in minutes[20:]))
 
 
-@pytest.mark.parametrize("name", sorted(SETTLES - {"join 297+3 large"}))
+@pytest.mark.parametrize("name", sorted(SETTLES - {"join 297+3 large", "late 6 min"}))
 def test_an_event_is_soon_no_longer_felt(name: str) -> None:
     """An empty broker is filled, an overfull one relieved, and after the last death or restart all
     are as even as before: within a quarter of an hour, whatever the number of bundles; half an hour
@@ -67,6 +67,19 @@ def test_an_event_is_soon_no_longer_felt(name: str) -> None:
     settled = figures(WORLDS[name], day, minutes).settle_minutes
     assert settled is not None
     assert settled <= (30 if len(day.bundles) < 100 else 15)
+
+
+@pytest.mark.parametrize("late", [3, 6, 12])
+def test_sensors_that_are_minutes_late_do_no_harm(late: int) -> None:
+    """A newcomer that seems empty for so long is filled, and not overfilled; then moves end."""
+    moves = []
+    for seed in range(1, 9):
+        day = replace(WORLDS["late 6 min"].day(seed), late_minutes=late)
+        minutes = run(day, OURS)
+        assert undone(minutes) <= undone(run(day, STILL)) + 0.5
+        moves.append(sum(minute.moves for minute in minutes[-60:]))
+    assert np.median(moves) < 25
+    assert max(moves) < 100
 
 
 @pytest.mark.parametrize("seed", [1, 3, 7])

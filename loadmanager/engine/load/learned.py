@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from loadmanager.engine.load import message_costs, moved_costs
 from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.message_costs import NO_MESSAGES, MessageCosts
-from loadmanager.engine.load.moved_costs import MovedBundle
+from loadmanager.engine.load.moved_costs import Late, MovedBundle
 from loadmanager.engine.load.reports import NUMBER_MAX
 
 UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT = range(10)
@@ -79,6 +79,8 @@ class Learned:
     differs: float = moved_costs.DIFFERS
     """By how much bundles of a namespace differ in cost."""
     messages: MessageCosts = NO_MESSAGES
+    late: Late = field(default_factory=Late)
+    """Whether sensors are late."""
 
     def and_ordered(
         self, moves: Iterable[tuple[str, str, str]], given: Mapping[str, float] | None = None
@@ -123,6 +125,7 @@ def sane(learned: Learned) -> Learned:
         moved=moved_costs.sane(learned.moved),
         differs=differs,
         messages=message_costs.sane(learned.messages),
+        late=moved_costs.sane_late(learned.late),
     )
 
 

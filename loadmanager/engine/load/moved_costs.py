@@ -8,7 +8,7 @@ tell, and by the usual error of the broker's usage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +34,16 @@ ALIKE = 1.05
 DIFFERS, DIFFERS_MIN, DIFFERS_MAX = 0.15, 0.1, 2.0
 """By how much bundles of a namespace differ: at first, and bounds."""
 DIFFERS_GAIN = 0.05
+LATE, LATE_DOUBT, LESS_MAX = 0.15, 0.03, 2.0
+"""Sensors are late if bundles added less than was expected by this part of it on the mean, beside
+so many reports that said nothing; one says so much at most.
+"""
+LATE_MAX = 1e6
+LATE_REMEMBERS, LATE_KEEPS, LATE_WAITS = 1 - 1 / 120, 0.8, 50.0
+"""How much is remembered of that with each cycle. While sensors are late, what bundles cost more or
+less than others is taken to this power in each; and hardly anything of a surprise is due to the
+broker itself: what moved counts so many times.
+"""
 ERROR_LEAST, ERROR_MOST = 0.02, 0.06
 """What sensors err by; what a broker's error is more is due to such bundles."""
 
@@ -112,6 +122,29 @@ class Surprises:
     """Whether the broker has just reported, and its sensor counts."""
 
 
+class Late(NamedTuple):
+    """Whether sensors are minutes late, told from bundles that moved: the mean one is as dear as
+    was expected, unless its new broker does not show it yet, and its old one still does.
+
+    A report of a broker counts as much as its sensor could tell of the bundle.
+    """
+
+    left: float = 0.0
+    """By what part old brokers missed less than was expected, added up."""
+    of_left: float = 0.0
+    """Their reports."""
+    came: float = 0.0
+    """By what part new brokers got less than was expected, added up."""
+    of_came: float = 0.0
+    """Their reports."""
+
+    @property
+    def is_so(self) -> bool:
+        """Whether it is so much less at both that it is no chance."""
+        sides = (self.left, self.of_left), (self.came, self.of_came)
+        return all(less > LATE * (reports + LATE_DOUBT) for less, reports in sides)
+
+
 @dataclass(frozen=True, slots=True)
 class Attribution:
     """What bundles that moved explain of the brokers' surprises."""
@@ -129,26 +162,70 @@ class Attribution:
     """What bundles add to each broker beyond what was expected of them, by their sources:
     `[broker]`.
     """
+    late: Late
 
 
-def no_attribution(moved: Moved, differs: float, lost: NDArray[np.bool_]) -> Attribution:
+class _Side(NamedTuple):
+    """One of the two brokers of a bundle that moved, which has just reported."""
+
+    bundle: str
+    row: int
+    sign: int
+    """1 where it came, -1 where it left."""
+    expected: float
+    """The usage that was expected of it."""
+    tells: bool
+    """Whether the report may tell what it costs; else it is too early."""
+
+
+def no_attribution(moved: Moved, differs: float, late: Late, brokers: int) -> Attribution:
     """Nothing is explained by bundles that moved."""
-    none = np.zeros(len(lost))
-    return Attribution(moved, differs, none, none, lost, none)
+    none = np.zeros(brokers)
+    return Attribution(moved, differs, none, none, np.zeros(brokers, np.bool_), none, late)
 
 
 def attribute(
-    moved: Moved,
-    differs: float,
+    before: Attribution,
     row_of: Mapping[str, int],
     adds: Callable[[str, int], float],
     surprises: Surprises,
 ) -> Attribution:
     """Learn from some brokers' reports; `adds`: the usage that a bundle is expected to add to the
-    broker of a row.
+    broker of a row. Where sensors are late, nothing is learned, and what was is forgotten.
     """
-    surprise, tells = surprises.shown, surprises.tells
-    lost, sides = np.zeros(len(surprise), np.bool_), []
+    moved, differs, count = before.moved, before.differs, len(surprises.shown)
+    lost = np.zeros(count, np.bool_)
+    sides = list(_sides(moved, row_of, adds, surprises, lost))
+    late = _late(before, sides, surprises)
+    telling = [side for side in sides if side.tells and not late.is_so]
+    squares = _squares(telling, count)
+    all_of_it = LATE_WAITS * _squares(sides, count) if late.is_so else squares
+    noise = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST) ** 2
+    by_sources = np.zeros(count)
+    if telling:
+        part = _part(differs, squares, noise)
+        due = np.divide(part * surprises.shown, squares, out=np.zeros(count), where=squares > 0)
+        moved, by_sources = _learned(moved, telling, due, row_of, adds)
+        differs = _differ(differs, squares, noise, surprises.shown)
+    elif late.is_so:
+        moved = {
+            bundle: move._replace(times=round(move.times**LATE_KEEPS, 4))
+            for bundle, move in moved.items()
+        }
+    gone = _squares([side for side in telling if side.sign < 0], count)
+    part = _part(differs, all_of_it, noise)
+    of_left = np.divide(part * gone, all_of_it, out=np.zeros(count), where=all_of_it > 0)
+    return Attribution(moved, differs, part, of_left, lost, by_sources, late)
+
+
+def _sides(
+    moved: Moved,
+    row_of: Mapping[str, int],
+    adds: Callable[[str, int], float],
+    surprises: Surprises,
+    lost: NDArray[np.bool_],
+) -> Iterator[_Side]:
+    """Those that have reported; marks brokers that `lost` bundles."""
     for bundle, move in moved.items():
         for broker, reports, sign in (
             (move.source, move.left, -1),
@@ -158,30 +235,68 @@ def attribute(
             if row is None or not 0 < reports <= WATCHED:
                 continue
             lost[row] |= sign < 0
-            if tells[row] and reports > SETTLES and (expected := adds(bundle, row)) > USED_LEAST:
-                sides.append((bundle, row, sign, expected))
-    if not sides:
-        return no_attribution(moved, differs, lost)
-    rows = [row for _, row, _, _ in sides]
-    squares = np.bincount(rows, [each**2 for *_, each in sides], len(surprise))
-    gone = np.bincount(rows, [each**2 * (sign < 0) for _, _, sign, each in sides], len(surprise))
-    noise = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST) ** 2
-    part = differs**2 * squares / (differs**2 * squares + noise)
-    after, by_sources = dict(moved), np.zeros(len(surprise))
-    for bundle, row, sign, expected in sides:
-        due = sign * part[row] * surprise[row] * expected**2 / squares[row]
-        step = min(max(1 + due / expected, 1 / STEP_MAX), STEP_MAX)
+            if surprises.tells[row] and (expected := adds(bundle, row)) > USED_LEAST:
+                yield _Side(bundle, row, sign, expected, reports > SETTLES)
+
+
+def _late(before: Attribution, sides: Iterable[_Side], surprises: Surprises) -> Late:
+    sums = [LATE_REMEMBERS * each for each in before.late]
+    for side in sides:
+        if side.tells:
+            usual = side.expected / before.moved[side.bundle].times
+            part = -side.sign * float(surprises.shown[side.row]) / usual
+            weight = min(usual, ERROR_MOST) ** 2
+            at = 0 if side.sign < 0 else 2
+            sums[at] += weight * min(max(part, -LESS_MAX), LESS_MAX)
+            sums[at + 1] += weight
+    return Late(*(round(each, 6) for each in sums))
+
+
+def _squares(sides: Sequence[_Side], count: int) -> Array:
+    """What was expected of bundles, squared and added up for each broker: `[broker]`."""
+    squares = np.zeros(count)
+    np.add.at(squares, [side.row for side in sides], [side.expected**2 for side in sides])
+    return squares
+
+
+def _part(differs: float, squares: Array, noise: Array) -> Array:
+    """The part of a surprise that is due to bundles: `[broker]`."""
+    part: Array = differs**2 * squares / (differs**2 * squares + noise)
+    return part
+
+
+def _learned(
+    moved: Moved,
+    sides: Iterable[_Side],
+    due: Array,
+    row_of: Mapping[str, int],
+    adds: Callable[[str, int], float],
+) -> tuple[Moved, Array]:
+    """The bundles with what is `due` to each, as a multiple of what was expected, squared; and what
+    this adds to their new brokers by their old ones.
+    """
+    after, by_sources = dict(moved), np.zeros(len(due))
+    for bundle, row, sign, expected, _ in sides:
+        step = min(max(1 + sign * due[row] * expected, 1 / STEP_MAX), STEP_MAX)
         times = min(max(after[bundle].times * step, 1 / TIMES_MAX), TIMES_MAX)
         if sign < 0 and (to := row_of.get(moved[bundle].destination)) is not None:
             by_sources[to] += (step - 1) * adds(bundle, to)
         after[bundle] = after[bundle]._replace(times=round(float(times), 4))
+    return after, by_sources
+
+
+def _differ(before: float, squares: Array, noise: Array, surprise: Array) -> float:
+    """By how much bundles of a namespace differ, after these surprises."""
     at = np.flatnonzero(squares)
     shown = np.clip((surprise[at] ** 2 - noise[at]) / squares[at], 0, DIFFERS_MAX**2)
     weight = squares[at] / (squares[at] + noise[at])
-    square = differs**2 + DIFFERS_GAIN * float((weight * (shown - differs**2)).sum())
-    differs = min(max(square, DIFFERS_MIN**2), DIFFERS_MAX**2) ** 0.5
-    of_left = np.divide(part * gone, squares, out=np.zeros_like(part), where=squares > 0)
-    return Attribution(after, round(differs, 6), part, of_left, lost, by_sources)
+    square = before**2 + DIFFERS_GAIN * float((weight * (shown - before**2)).sum())
+    return round(float(min(max(square, DIFFERS_MIN**2), DIFFERS_MAX**2) ** 0.5), 6)
+
+
+def sane_late(late: Late) -> Late:
+    """What was stored, or nothing if it cannot be true: a store may hold anything."""
+    return late if max(map(abs, late)) <= LATE_MAX else Late()
 
 
 def sane(moved: Moved) -> Moved:

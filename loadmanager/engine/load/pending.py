@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array, BrokerColumns
 from loadmanager.engine.load.reports import BundleData
 
@@ -29,6 +30,8 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         """The topics of all brokers together."""
         self._columns: tuple[Mapping[str, int], Array] | None = None
         """brokerId → its row, and the sums: `[sum, row]`; kept up to date."""
+        self._work: tuple[Mapping[str, int], BundleCosts, Array] | None = None
+        """brokerId → its row, what bundles cost, and what they come to there: `[row]`; the same."""
         for broker, bundles in (pending or {}).items():
             self._bundles[broker] = {}
             for bundle, data in bundles.items():
@@ -60,6 +63,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             for bundle in gone:
                 del left[bundle], self._broker_of[bundle]
             self._set(broker, _total(left))
+            self._set_work(broker, left, 0.0)
             if not left:
                 del self._bundles[broker], self._sums[broker]
 
@@ -69,6 +73,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             for bundle in changed:
                 self._bundles[broker][bundle] = expect(bundle)
             self._set(broker, _total(self._bundles[broker]))
+            self._set_work(broker, self._bundles[broker], 0.0)
 
     def _by_broker(self, bundles: Iterable[str]) -> dict[str, list[str]]:
         by_broker: dict[str, list[str]] = {}
@@ -82,6 +87,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         self._broker_of[bundle] = broker
         self._bundles.setdefault(broker, {})[bundle] = data
         self._set(broker, _plus(self._sums.get(broker, NOTHING), data))
+        self._set_work(broker, {bundle: data}, 1.0)
 
     def _set(self, broker: str, sums: Sums) -> None:
         self.topics_total += sums[0] - self._sums.get(broker, NOTHING)[0]
@@ -91,6 +97,13 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             row = rows.get(broker)
             if row is not None:
                 columns[:, row] = sums
+
+    def _set_work(self, broker: str, bundles: Mapping[str, BundleData], of_before: float) -> None:
+        """Add what these bundles come to, to all or nothing of what it was before."""
+        if self._work is not None:
+            rows, costs, work = self._work
+            if (row := rows.get(broker)) is not None:
+                work[row] = of_before * work[row] + _work_of(bundles, costs)
 
     def broker_of(self, bundle: str) -> str | None:
         return self._broker_of.get(bundle)
@@ -118,6 +131,16 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             self._columns = columns.row_of, array
         return self._columns[1]
 
+    def work(self, columns: BrokerColumns, costs: BundleCosts) -> Array:
+        """What the CPU of each broker counts of the bundles that are on their way to it, in bytes/s
+        of mean cost: `[row]`.
+        """
+        work = self._work
+        if work is None or work[0] is not columns.row_of or work[1] is not costs:
+            each = [_work_of(self._bundles.get(broker, {}), costs) for broker in columns.names]
+            work = self._work = columns.row_of, costs, np.array(each, np.float64)
+        return work[2]
+
     def __getitem__(self, broker: str) -> Mapping[str, BundleData]:
         return self._bundles[broker]
 
@@ -138,6 +161,13 @@ def _plus(sums: Sums, data: BundleData) -> Sums:
         rate + data.long_term_data.rate,
         throughput + data.short_term_data.throughput,
         bundles + 1,
+    )
+
+
+def _work_of(bundles: Mapping[str, BundleData], costs: BundleCosts) -> float:
+    return sum(
+        data.short_term_data.throughput * costs.of_bundle(bundle)
+        for bundle, data in bundles.items()
     )
 
 

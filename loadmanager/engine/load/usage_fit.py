@@ -153,8 +153,9 @@ class _Fit:
         self.level = before.level or self.total
         self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
         self.away = self.part_of_usual < DIP
-        lost = np.zeros(len(usages[CPU]), np.bool_)
-        self.moves = moved_costs.no_attribution(self._moved(), before.differs, lost)
+        self.moves = moved_costs.no_attribution(
+            self._moved(), before.differs, before.late, len(self.shown)
+        )
         self.rows, (self.by_messages, usual_bytes) = averages.in_rows(), before.messages
         self.usual_bytes = message_costs.usual_bytes(usual_bytes, self.rows.mean_message)
         self.more = self.rows.messages_more(self.usual_bytes, message_costs.MORE_MAX)
@@ -394,10 +395,8 @@ class _Fit:
             bytes_s = self.averages.quick_of(bundle) * self.costs.of_bundle(bundle)
             return float(cost * bytes_s / self.limit[row])
 
-        moves, surprises = self.moves, Surprises(surprise, self.state[ERROR], tells)
-        self.moves = moved_costs.attribute(
-            moves.moved, moves.differs, self.columns.row_of, adds, surprises
-        )
+        surprises = Surprises(surprise, self.state[ERROR], tells)
+        self.moves = moved_costs.attribute(self.moves, self.columns.row_of, adds, surprises)
         self.state[CAME] += self.moves.by_sources
         self.costs = self._costs(self.costs.of_classes)
 
@@ -587,6 +586,7 @@ class _Fit:
             self.moves.moved,
             self.moves.differs,
             MessageCosts(round(self.by_messages, DIGITS), round(self.usual_bytes, DIGITS)),
+            self.moves.late,
         )
         return UsageModel(
             learned=remembered,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,9 +17,12 @@ from loadmanager.engine.load.moved_costs import (
     SETTLES,
     TIMES_MAX,
     WATCHED,
+    Attribution,
+    Late,
     MovedBundle,
     Surprises,
     attribute,
+    no_attribution,
     ordered,
     reported,
 )
@@ -33,6 +37,11 @@ EXPECTED = 0.05
 EACH = np.ones(3, np.bool_)
 
 
+def nothing(moved: Mapping[str, MovedBundle], differs: float = 1.0) -> Attribution:
+    """Nothing is explained as yet."""
+    return no_attribution(moved, differs, Late(), len(EACH))
+
+
 def _adds(uses: float, _bundle: str, _row: int) -> float:
     return uses
 
@@ -40,18 +49,17 @@ def _adds(uses: float, _bundle: str, _row: int) -> float:
 def learned(true: float, noise: float, *, full: bool = False) -> tuple[float, float]:
     """What one bundle is taken to cost that really uses `true`, and by how much bundles differ."""
     rng = random.Random(1)
-    moved: Mapping[str, MovedBundle] = ordered({}, [("x", "a", "b")])
-    differs = DIFFERS
+    came = nothing(ordered({}, [("x", "a", "b")]), DIFFERS)
     for _ in range(WATCHED + 3):
-        moved = reported(moved, {"a": {"y"}, "b": {"x", "z"}, "c": {"w"}})
+        moved = reported(came.moved, {"a": {"y"}, "b": {"x", "z"}, "c": {"w"}})
         uses = EXPECTED * moved["x"].times
         more = [uses - true, true - uses, 0.0]
         shown = np.array([each + rng.gauss(0, noise) for each in more])
         shown = np.maximum(shown, 0) if full else shown
         surprises = Surprises(shown, np.full(3, 0.03), EACH)
-        came = attribute(moved, differs, ROWS, partial(_adds, uses), surprises)
-        moved, differs = came.moved, came.differs
-    return moved["x"].times, differs
+        came = replace(came, moved=moved)
+        came = attribute(came, ROWS, partial(_adds, uses), surprises)
+    return came.moved["x"].times, came.differs
 
 
 @pytest.mark.parametrize("times", [1.0, 3.0, 8.0])
@@ -87,15 +95,16 @@ def test_only_reports_after_the_move_tell() -> None:
     surprises = Surprises(some, abs(some), EACH)
     for has in ({"a": {"x"}, "b": set[str]()}, {"c": {"x"}}):
         moved = dict(reported(moved, has))
-        came = attribute(moved, 1.0, ROWS, partial(_adds, 0.1), surprises)
+        came = attribute(nothing(moved), ROWS, partial(_adds, 0.1), surprises)
         assert came.moved == moved
         assert not came.part.any()
         assert not came.lost.any()
     for _ in range(SETTLES):
         moved = dict(reported(moved, {"a": set(), "b": {"x"}}))
-        came = attribute(moved, 1.0, ROWS, partial(_adds, 0.1), surprises)
+        came = attribute(nothing(moved), ROWS, partial(_adds, 0.1), surprises)
         assert came.moved == moved
         assert came.lost.tolist() == [True, False, False]
+        assert not came.part.any()
 
 
 def test_the_first_reports_after_a_move_are_told() -> None:
@@ -117,9 +126,53 @@ def test_a_source_tells_what_its_bundle_adds_elsewhere() -> None:
     for _ in range(SETTLES + 1):
         moved = reported(moved, {"a": set(), "b": {"x"}})
     surprises = Surprises(np.array([0.04, 0.0, 0.0]), np.full(3, 0.03), EACH)
-    came = attribute(moved, 1.0, ROWS, partial(_adds, EXPECTED), surprises)
+    came = attribute(nothing(moved), ROWS, partial(_adds, EXPECTED), surprises)
     assert -EXPECTED < came.by_sources[1] < -EXPECTED / 4
     assert came.by_sources[[0, 2]].tolist() == [0, 0]
+
+
+def test_bundles_that_no_sensor_shows_say_that_sensors_are_late() -> None:
+    """Then nothing is learned, and what was is forgotten; in the end they count again."""
+    moves = [(f"x{number}", "a", "b") for number in range(9)]
+    moved = dict(ordered({"y": MovedBundle("b", "c", 7, 7, 4.0)}, moves))
+    came = nothing(moved)
+    for report in range(WATCHED):
+        here = {"a": set[str](), "b": {name for name, *_ in moves}}
+        came = replace(came, moved=reported(came.moved, here))
+        late = Surprises(np.array([0.9, -0.9, 0.0]), np.full(3, 0.03), EACH)
+        came = attribute(came, ROWS, partial(_adds, 0.1), late)
+        assert came.late.is_so == (report >= SETTLES)
+    assert {came.moved[name].times for name, *_ in moves} == {1.0}
+    assert came.moved["y"].times < 2
+    assert came.part[:2] == pytest.approx(1, abs=0.1)  # no broker is blamed
+    for _ in range(600):
+        came = attribute(came, ROWS, partial(_adds, 0.1), replace(late, tells=~EACH))
+    assert not came.late.is_so
+
+
+def test_one_broker_that_shows_nothing_accuses_no_others() -> None:
+    """All that came to a sensor that stands still: those that they left show it."""
+    came = nothing(ordered({}, [(f"x{number}", "a", "b") for number in range(9)]))
+    for _ in range(WATCHED):
+        came = replace(came, moved=reported(came.moved, {"a": set(), "b": set(came.moved)}))
+        stands = Surprises(np.array([0.0, -0.9, 0.0]), np.full(3, 0.03), EACH)
+        came = attribute(came, ROWS, partial(_adds, 0.1), stands)
+        assert not came.late.is_so
+
+
+@pytest.mark.parametrize("uses", [0.02, 0.05, 0.2, 0.5])
+@pytest.mark.parametrize("times", [0.5, 2.0, 8.0])
+def test_a_bundle_that_costs_less_or_more_accuses_no_sensor(uses: float, times: float) -> None:
+    """One alone may well be half as dear."""
+    came = nothing(ordered({}, [("x", "a", "b")]), DIFFERS)
+    for _ in range(WATCHED):
+        came = replace(came, moved=reported(came.moved, {"a": set(), "b": {"x"}}))
+        expected = uses * came.moved["x"].times
+        more = times * uses - expected
+        surprises = Surprises(np.array([-more, more, 0.0]), np.full(3, 0.03), EACH)
+        came = attribute(came, ROWS, partial(_adds, expected), surprises)
+        assert not came.late.is_so
+    assert (came.moved["x"].times < 1) == (times < 1)
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -138,18 +191,22 @@ def test_what_is_remembered_is_bounded() -> None:
     assert moved_costs.sane(broken) == {}
 
 
-def test_a_dear_bundle_is_told_in_a_closed_loop() -> None:
+def test_dear_bundles_are_told_in_a_closed_loop() -> None:
     """Where each bundle has a cost of its own, moves tell which ones are dear."""
-    day = hard_day(72)
     settings = StrategySettings(
         shedder="BalancedShedder", placement="BalancedPlacement", distribute_evenly=False
     )
-    loop = ClosedLoop(day, settings)
-    for minute in range(60):
-        loop.minute(minute)
-    moved = loop.memories.of(registry.SHEDDERS["BalancedShedder"]).model.moved
-    true = dict(zip(day.bundles, day.cost.tolist(), strict=True))
-    names = [name for name, move in moved.items() if move.times != 1]
-    assert len(names) > 20
-    times = np.log([moved[name].times for name in names])
-    assert np.corrcoef(times, np.log([true[name] for name in names]))[0, 1] > 0.4
+    agree = []
+    for seed in range(72, 80):
+        day = hard_day(seed)
+        loop = ClosedLoop(day, settings)
+        for minute in range(60):
+            loop.minute(minute)
+        moved = loop.memories.of(registry.SHEDDERS["BalancedShedder"]).model.moved
+        true = dict(zip(day.bundles, day.cost.tolist(), strict=True))
+        names = [name for name, move in moved.items() if move.times != 1]
+        if len(names) > 10:
+            times = np.log([moved[name].times for name in names])
+            agree.append(np.corrcoef(times, np.log([true[name] for name in names]))[0, 1])
+    assert len(agree) > 3
+    assert np.mean(agree) > 0.25

@@ -45,7 +45,7 @@ def candidates(
     _, _, on_their_way, number = snapshot.under_way.sums(columns)
     bytes_s, bundles = columns.throughputs + on_their_way, columns.bundles + number
     least = IDLE_PART * float(bytes_s.sum()) / max(float(bundles.sum()), 1.0)
-    carried = model.carried + on_their_way + least * bundles
+    carried = _with_coming(snapshot, model) + least * bundles
     before = objective(model.most(carried))
     carried += _work(snapshot, model, snapshot.placing) + least
     usage = model.most(carried)
@@ -67,7 +67,7 @@ def why(
     """
     columns = snapshot.columns
     model, row = _model(snapshot, settings, memory), columns.row_of[broker]
-    carried = model.carried + snapshot.under_way.sums(columns)[2]
+    carried = _with_coming(snapshot, model)
     before = model.most(carried)
     after = model.most(carried + _work(snapshot, model, snapshot.placing or ""))
     figures = {
@@ -77,6 +77,16 @@ def why(
         "usageAfter": float(after[row]),
     }
     return {name: round(figure, 4) for name, figure in figures.items()}
+
+
+def _with_coming(snapshot: ClusterSnapshot, model: UsageModel) -> Array:
+    """What the brokers carry as each resource counts it, with what is on its way to them:
+    `[resource, broker]`.
+    """
+    columns, coming = snapshot.columns, snapshot.under_way
+    carried: Array = model.carried + coming.sums(columns)[2]
+    carried[CPU] = model.carried[CPU] + coming.work(columns, model.costs)
+    return carried
 
 
 def _work(snapshot: ClusterSnapshot, model: UsageModel, bundle: str) -> Array:
