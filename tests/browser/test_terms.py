@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from broker.admin.serving import serving
-from broker.admin.test_archive import in_folder, written
+from broker.admin.test_archive import in_folder, recorded_in, written
 from browser.chromium import CHROMIUM, Page, browser
+from clusters.running import until
 from clusters.standalone import Cluster, wait_for
 from system.workload import client
 
@@ -196,6 +197,11 @@ async def test_recorded_heat_joins_that_of_the_term(tmp_path: Path) -> None:
         await served.own(FIRST, at=1)
         await page.size(1200, 800)
         await page.go(f"{served.url()}/ui")
+        await page.wait_text("00–40", "#heat")
+        await until(lambda: any("/archive/heat" in url for url in page.requests))
+        assert RECORDED not in await page.text("#heat")  # the brokers began with the term
+        recorded_in(tmp_path, [(1, now - 600_000, now)])
+        await page.go(f"{served.url()}/ui?again")
         await page.wait_text(RECORDED, "#heat")
         await page.wait("document.querySelectorAll('#heat-rows .row').length === 2")
         await page.wait_text("3 min ago", "#heat .axis")

@@ -76,6 +76,7 @@ export interface HeatOfTime extends HeatShown {
 }
 
 export interface EarlierHeat {
+  begin: number; // of all records in that time
   heat: HeatShown;
   leaders: Led[];
 }
@@ -86,7 +87,12 @@ export async function askEarlierHeat(since: number, until: number, columns: numb
     ask<ArchivedHeat>(`heat?${range}&columns=${columns}&limit=${HEAT_ROWS}`),
     events(["kind=member"], `${range}&limit=${MEMBERS}`),
   ]);
-  return { heat: heatOf(heat.parts, (until - since) / columns), leaders: ledIn(came.parts) };
+  const begins = heat.parts.flatMap(({ recorded }) => recorded.map(({ begin }) => begin));
+  return {
+    begin: Math.min(...begins),
+    heat: heatOf(heat.parts, (until - since) / columns),
+    leaders: ledIn(came.parts),
+  };
 }
 
 function ledIn(members: ArchivedEvent[], since = 0): Led[] {

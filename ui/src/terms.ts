@@ -10,6 +10,7 @@ const HEAT_ROWS = 60;
 const TRIES = 3;
 const AGAIN_MS = 5_000; // after what had not ended yet is recorded
 const ALIGNED = 0.5; // of a column
+const BORN_MS = 30_000; // brokers that start elect a leader within this time: nothing was before
 
 let epoch = 0; // of the term that `earlier` is of before
 let tries = 0;
@@ -75,11 +76,16 @@ async function ask(since: number, until: number, columns: number): Promise<Earli
   }
 }
 
+// Whether there was a time before the term, and the brokers did not begin with it: the first average
+// of a record that lasts into the term would stand for what was not.
+const isLater = (term: Led, { begin, leaders }: EarlierHeat): boolean =>
+  begin < term.ts - BORN_MS || leaders.some(({ epoch: other }) => other !== term.epoch);
+
 // The columns of before that are shown: those that there is room for, from the first with a figure.
-function columnsOf(own: HeatShown, before: HeatShown): number[] {
+function columnsOf(own: HeatShown, { begin, heat: before }: EarlierHeat): number[] {
   const until = beginOf(own) - ALIGNED * stepOf(own);
   const room = COLUMNS - (own.times.length - firstOf(own));
-  const earliest = before.times.flatMap((time, column) => (time < until ? [column] : []));
+  const earliest = before.times.flatMap((time, column) => (begin < time && time < until ? [column] : []));
   const last = earliest.slice(Math.max(0, earliest.length - room));
   const begins = last.findIndex((column) => has(before, column));
   return begins < 0 ? [] : last.slice(begins);
@@ -87,7 +93,7 @@ function columnsOf(own: HeatShown, before: HeatShown): number[] {
 
 function joined(own: HeatShown, term: Led): HeatOfTime {
   const before = earlier;
-  const columns = before ? columnsOf(own, before.heat) : [];
+  const columns = before && isLater(term, before) ? columnsOf(own, before) : [];
   if (!before || !columns.length) return { ...own, leaders: [], recordedUntil: null };
   const first = firstOf(own);
   const isCut = own.bundles.length >= HEAT_ROWS; // a bundle that is not there may be a cold one
