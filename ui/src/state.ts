@@ -207,11 +207,16 @@ async function turnOnce(): Promise<void> {
   await Promise.all(work);
 }
 
+let heatTerm = 0; // of the heat that is shown
+
+// That of the term before stays until it is known what was before the new one.
 function showHeat(own: HeatShown): void {
   const { broker = "", epoch = 0, since = 0 } = cluster.value?.leader ?? {};
   const plain = { ...own, leaders: [], recordedUntil: null };
   const show = (all: HeatOfTime | null): void => {
-    if (!when.value) heat.set(all ?? heat.value ?? plain);
+    if (when.value || (!all && heat.value && heatTerm !== epoch)) return;
+    heat.set(all ?? plain);
+    heatTerm = epoch;
   };
   show(archived.value ? withEarlier(own, { broker, epoch, ts: since }, recordedEvery, show) : plain);
 }

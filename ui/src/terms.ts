@@ -17,6 +17,7 @@ let tries = 0;
 let askedAt = 0;
 let isAsking = false;
 let earlier: EarlierHeat | null = null;
+let latest: HeatShown | null = null;
 
 const has = (heat: HeatShown, column: number): boolean =>
   heat.bundles.some(({ throughput }) => typeof throughput[column] === "number");
@@ -47,6 +48,7 @@ export function withEarlier(
   everyMs: number,
   later: (heat: HeatOfTime) => void,
 ): HeatOfTime | null {
+  latest = own;
   if (!isAskedFor(own, term.epoch, everyMs)) return isKnown(own) ? joined(own, term) : null;
   tries += 1;
   isAsking = true;
@@ -56,12 +58,16 @@ export function withEarlier(
   const begin = beginOf(own) - before * step;
   // A record ends after what it is of: those of the last columns end later.
   const after = Math.min(COLUMNS, Math.max(0, Math.floor((Date.now() - beginOf(own)) / step)));
-  void ask(begin, beginOf(own) + after * step, before + after).then((answer) => {
-    if (term.epoch !== epoch) return;
-    isAsking = false;
-    earlier = answer ?? earlier;
-    later(joined(own, term));
-  });
+  const isOver = (): boolean => term.epoch !== epoch;
+  void ask(begin, beginOf(own) + after * step, before + after)
+    .finally(() => {
+      if (!isOver()) isAsking = false;
+    })
+    .then((answer) => {
+      if (isOver()) return;
+      earlier = answer ?? earlier;
+      later(joined(latest ?? own, term));
+    });
   return isKnown(own) ? joined(own, term) : null;
 }
 
