@@ -108,6 +108,7 @@ class Made:
                     "owner": "broker-1",
                     "rate": 1.0,
                     "throughput": [self._rng.randrange(10**7) for _ in range(SAMPLES)],
+                    "exists": True,
                     "owners": [(0, "broker-1"), (self._rng.randrange(1, SAMPLES), "broker-2")],
                 }
                 for row in range(min(HEAT_ROWS, self._bundles))

@@ -43,5 +43,6 @@ class TermHeatMap:
     def shown(self, limit: int) -> HeatShown:
         """See `engine.load.heat.Heat.shown`."""
         self._looked_s = self.clock.monotonic_s()
-        there = self.owners.by_bundle.keys() | self.owners.on_the_way()
-        return self._heat.shown(limit, there.__contains__, self.interval_s())
+        owned = self.owners.by_bundle
+        there = owned.keys() | self.owners.on_the_way()
+        return self._heat.shown(limit, there.__contains__, self.interval_s(), total=len(owned))

@@ -19,7 +19,6 @@ from loadmanager.engine.load.reports import (
     ResourceUsage,
     TimeAverageMessageData,
 )
-from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.strategies import registry
 from loadmanager.kit.addresses import AdvertisedListener, BrokerAddress, is_address
 from loadmanager.kit.errors import BadInputError
@@ -39,8 +38,6 @@ from loadmanager.leader.documents.cluster import (
     LeaderShown,
     MovesCount,
     ReportShown,
-    Resource,
-    Resources,
     TrafficShown,
 )
 from loadmanager.leader.documents.decisions import (
@@ -58,6 +55,7 @@ from loadmanager.leader.loss import rehomed
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import SORTS
+from loadmanager.leader.reports_shown import report_shown, traffic_shown
 
 AT_ONCE = 5_000
 """Bundles that are looked at before other tasks get their turn."""
@@ -150,6 +148,7 @@ class TermOverview:
         if self.moves.cluster.view.knows_owners:
             load = self.moves.cluster.view.load_data.get(name)
         modelled, error = self.load_manager.usage.usages.get(name, (None, None))
+        weights, now_ms = self.load_manager.strategies.value.weights, self.moves.term.clock.now_ms()
         return BrokerShown(
             broker=name,
             modelled=modelled,
@@ -163,37 +162,7 @@ class TermOverview:
             version=None if report is None else report.broker_version_string,
             started_at=int(report.start_timestamp) if report and report.start_timestamp else None,
             disks=_disks(self.moves.cluster.disks(name)),
-            **_fields(ReportShown, None if load is None else self._load(load)),
-        )
-
-    def _load(self, load: LocalBrokerData | BrokerLoadData) -> ReportShown:
-        producers = consumers = None
-        if isinstance(load, LocalBrokerData):
-            usage, at_ms = (
-                max_weighted_usage(load, self.load_manager.strategies.value.weights),
-                load.last_update,
-            )
-            bundles, topics = len(load.bundles), load.num_topics
-            producers, consumers = int(load.num_producers), int(load.num_consumers)
-        else:
-            usage, at_ms = load.max_resource_usage, load.updated_at
-            bundles, topics = int(load.bundle_count), load.topics
-        return ReportShown(
-            **structs.asdict(_traffic(load)),
-            usage=usage,
-            resources=Resources(
-                cpu=_resource(load.cpu),
-                memory=_resource(load.memory),
-                direct_memory=_resource(load.direct_memory),
-                bandwidth_in=_resource(load.bandwidth_in),
-                bandwidth_out=_resource(load.bandwidth_out),
-            ),
-            bundles=bundles,
-            topics=int(topics),
-            producers=producers,
-            consumers=consumers,
-            reported_at=int(at_ms) if at_ms else None,
-            report_age_ms=max(0, self.moves.term.clock.now_ms() - int(at_ms)) if at_ms else None,
+            **_fields(ReportShown, None if load is None else report_shown(load, weights, now_ms)),
         )
 
     # Bundles
@@ -285,7 +254,7 @@ class TermOverview:
             topics=None if stats is None else int(stats.topics),
             producers=None if stats is None else int(stats.producer_count),
             consumers=None if stats is None else int(stats.consumer_count),
-            **_fields(TrafficShown, None if stats is None else _traffic(stats)),
+            **_fields(TrafficShown, None if stats is None else traffic_shown(stats)),
         )
 
     async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> BundleStory:
@@ -415,17 +384,6 @@ def _fields(kind: type[Shape], part: Shape | None) -> dict[str, Any]:
     return dict.fromkeys(kind.__struct_fields__) if part is None else structs.asdict(part)
 
 
-def _traffic(load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats) -> TrafficShown:
-    return TrafficShown(
-        rate=load.msg_rate_in + load.msg_rate_out,
-        throughput=load.msg_throughput_in + load.msg_throughput_out,
-        msg_rate_in=load.msg_rate_in,
-        msg_rate_out=load.msg_rate_out,
-        msg_throughput_in=load.msg_throughput_in,
-        msg_throughput_out=load.msg_throughput_out,
-    )
-
-
 def _average(data: TimeAverageMessageData) -> AverageShown:
     return AverageShown(rate=data.rate, throughput=data.throughput, samples=int(data.num_samples))
 
@@ -439,8 +397,3 @@ def _disks(disks: Mapping[str, ResourceUsage]) -> list[DiskShown]:
         )
         for stored, used in sorted(disks.items(), key=lambda it: (-it[1].percent, it[0]))
     ]
-
-
-def _resource(used: ResourceUsage) -> Resource:
-    fraction = used.percent / 100 if used.limit > 0 else None
-    return Resource(usage=used.usage, limit=used.limit, fraction=fraction)

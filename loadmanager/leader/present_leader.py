@@ -70,6 +70,8 @@ class PresentLeader:
     """Asks brokers for their greatest backlogs; None: there are no topics to ask for."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
+    last_leader: Leader | None = field(default=None, init=False)
+    """The leader, or the last one, while there is none."""
 
     def end(self) -> None:
         """This broker's term is over."""
@@ -83,6 +85,7 @@ class PresentLeader:
         """Follow this leader from now on; None: there is no leader."""
         self.leader = leader
         if leader is not None:
+            self.last_leader = leader
             self.learn_of(leader)
 
     def learn_of(self, leader: Leader) -> None:

@@ -31,6 +31,7 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.health import Health
 from loadmanager.member.hooks import HookLimits, Hooks
+from loadmanager.member.last_reports import LastReports
 from loadmanager.member.leading.leadership import Leadership
 from loadmanager.member.leading.manager import RunningManager
 from loadmanager.member.leading.term import Leads, lead
@@ -122,7 +123,12 @@ class ComposedMember:
             hosting=self._hosting,
             released=self.ownership_log.released,
         )
-        self.health = Health(base=base, cluster=self.cluster, ownership=self.ownership)
+        self.health = Health(
+            base=base,
+            cluster=self.cluster,
+            ownership=self.ownership,
+            last_reports=LastReports(base=base, cluster=self.cluster, manager=self.manager),
+        )
         self.telemetry = self._build_telemetry()
 
     def _build_cluster(self, documents: Store) -> Cluster:

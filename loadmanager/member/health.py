@@ -1,4 +1,4 @@
-"""The health and the readiness of this broker."""
+"""The health and the readiness of this broker, and what it has seen last of the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
+from loadmanager.leader.documents.last_seen import LastSeen
 from loadmanager.member.base import Base, Cluster
+from loadmanager.member.last_reports import LastReports
 from loadmanager.member.ownership.ownership import Ownership
 
 
@@ -17,6 +19,7 @@ class Health:
     base: Base
     cluster: Cluster
     ownership: Ownership
+    last_reports: LastReports
 
     def ready(self) -> bool:
         """True if this broker is registered, knows a leader and takes lookups."""
@@ -37,6 +40,10 @@ class Health:
         if not lease.unanswered:
             return None
         return round(1000 * max(0.0, self.base.clock.monotonic_s() - lease.answered_s))
+
+    def last_seen(self, limit: int) -> LastSeen:
+        """All brokers as this one has seen them last, at most so many."""
+        return self.last_reports.shown(limit, self.store_silent_ms())
 
     async def check(self) -> None:
         """Write to the store and read the value back.

@@ -216,8 +216,10 @@ async def test_a_time_gone_by(cluster: Cluster) -> None:
         await page.go(f"http://{cluster.broker_id(0)}/ui#client=127.0.0.1")
         await page.wait_text("is served by", "aside .lines")
         await page.go(f"http://{cluster.broker_id(1)}/ui?at=2020-01-01T00:00:00Z&last=60")
-        await page.wait_text("No broker that answers recorded anything then", ".past-note")
+        await page.wait_text("The records of this cluster begin at", ".past-note")
         await page.wait_text("Nothing is recorded of then", ".summary")
+        await page.wait_text("No broker is recorded of then.", "#brokers")
+        assert await page.value("document.querySelector('.past-note .problem time').title")
         await page.click(".timebar button", "Now")
         await page.wait_text("Pause…", "#moves")
         assert await page.value("location.search") == ""

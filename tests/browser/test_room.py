@@ -29,7 +29,7 @@ class Busy(Made):
     more: dict[str, Any]  # of the cluster
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(3, 60)
+        super().__init__(3, more.get("bundles", 60))
         self.more = more
 
     def cluster(self) -> dict[str, Any]:
@@ -241,6 +241,8 @@ async def test_times_have_one_zone() -> None:
         assert titles
         assert all("GMT-" in title and title.endswith("UTC)") for title in titles)
         await page.wait_text("2 Jan, 04:30:23", "#decisions")
+        within = "[...document.querySelectorAll('#decisions p time')].map((it) => it.title)[0]"
+        assert "Fri, 2 Jan 2026, 04:30:23 GMT-5 (09:30:23 UTC)" in await page.value(within)
         assert "Z" not in await page.text("#decisions")
 
 

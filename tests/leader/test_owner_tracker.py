@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.leader.events import EventHub
+from loadmanager.leader.heat_map import TermHeatMap
 from loadmanager.leader.owner_tracker import OwnerTracker
 
 BROKERS = ("b1", "b2", "b3")
@@ -25,6 +26,9 @@ class Clock:
 
     def now_ms(self) -> int:
         return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1_000
 
 
 @dataclass
@@ -55,6 +59,35 @@ def tracking(reports: Reports, clock: Clock, events: EventHub) -> OwnerTracker:
     )
     tracker.begin()
     return tracker
+
+
+async def test_the_heat_is_of_the_bundles_that_have_an_owner() -> None:
+    """After a drain, the last report of a bundle's earlier owner has it until the next one comes:
+    it counts once.
+    """
+    reports, clock = Reports(), Clock()
+    tracker = tracking(reports, clock, EventHub())
+    for broker, bundles, ms in (("b1", BUNDLES, 1_000), ("b2", BUNDLES[:2], 2_000)):
+        clock.ms = ms
+        reports.take(broker, frozenset(bundles), ms)
+        report = reports.reports[broker]
+        report.num_bundles = len(bundles)
+        report.last_stats = {name: NamespaceBundleStats(msg_rate_in=1) for name in bundles}
+        tracker.view.observe(broker, report, ms)
+    heat = TermHeatMap(
+        view=tracker.view,
+        owners=tracker,
+        refresh=nothing,
+        report_interval_ms=lambda: 5_000.0,
+        clock=clock,  # type: ignore[arg-type]
+    )
+    await heat.step()
+    shown = heat.shown(60)
+    assert (sorted(it.bundle for it in shown.bundles), shown.total) == (sorted(BUNDLES), 3)
+
+
+async def nothing() -> None:
+    """There is nothing to read."""
 
 
 def owners(tracker: OwnerTracker) -> Mapping[str, str]:

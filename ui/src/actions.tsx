@@ -4,8 +4,9 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, call } from "./api";
 import { useNames } from "./decisions";
 import { giveBackFocus } from "./focus";
-import { bytes, count, duration, inZone, messages, percent, plural, split, told } from "./format";
+import { bytes, count, duration, inZone, messages, percent, plural, split, utc } from "./format";
 import type { Broker } from "./state";
+import { Told } from "./time";
 import type { BundleShown as Bundle, GoalShown, Move, SealedPlan } from "../generated/openapi";
 import { cluster, moves, refresh, tell } from "./state";
 import { known, priceText } from "./moves";
@@ -96,7 +97,9 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
         ))}
         <ul class="plan">
           {asked.plan(values).map((line) => (
-            <li key={line}>{inZone(line)}</li>
+            <li key={line}>
+              <Told text={line} />
+            </li>
           ))}
         </ul>
         {asked.table}
@@ -107,7 +110,7 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
         )}
         {problem && (
           <div class="problem" role="alert">
-            {inZone(problem.message)}
+            <Told text={problem.message} />
             <ul>
               {driftOf(problem).map((line) => (
                 <li key={line}>{line}</li>
@@ -478,7 +481,7 @@ function pausedNow(): string[] {
   const paused = moves.value?.paused;
   if (!paused) return [];
   const about = ordered(paused) && ` (${ordered(paused)})`;
-  const until = `Moves are paused until ${told(paused.until)}${about}`;
+  const until = `Moves are paused until ${utc(paused.until)}${about}`;
   return [`${until}: till then, these wait in the queue.`];
 }
 
@@ -509,7 +512,7 @@ function show(sealed: SealedPlan): void {
     title: `Move ${plural(unloads.length, "bundle")} as ${strategy} would`,
     label: "Carry out this plan",
     plan: () => [
-      `Exactly these moves are queued, if nothing differs by then. The plan is good until ${told(
+      `Exactly these moves are queued, if nothing differs by then. The plan is good until ${utc(
         sealed.expiresAt,
       )}.`,
       ...pausedNow(),

@@ -1,7 +1,7 @@
 // Brokers as load bars: the bar is the most used resource, the ticks are all of them.
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { bytes, count, duration, messages, percent, plural } from "./format";
+import { bytes, count, duration, inZone, messages, percent, plural } from "./format";
 import type { Broker } from "./state";
 import type { CordonShown as Cordon, Resources } from "../generated/openapi";
 import { cluster, panel, staleAfter } from "./state";
@@ -9,7 +9,7 @@ import { use } from "./store";
 import { Section } from "./section";
 import { absenceText, ordered } from "./sentences";
 import { Rows } from "./virtual";
-import { shownAt } from "./when";
+import { shownAt, when } from "./when";
 
 const CELLS_FROM = 9; // fewer are all seen in the list
 const CELLS_MAX = 300;
@@ -55,7 +55,7 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
       )}
       {broker.state === "unreadable" && <span class="chip gone">report unreadable</span>}
       {broker.state === "gone" && (
-        <span class="chip gone" title={broker.absence && absenceText(broker.absence)}>
+        <span class="chip gone" title={broker.absence && inZone(absenceText(broker.absence))}>
           {broker.absence
             ? `${broker.absence.how} ${duration(shownAt() - broker.absence.leftAt)} ago`
             : "gone"}
@@ -162,8 +162,14 @@ function Cells({ brokers }: { brokers: Broker[] }): JSX.Element {
   );
 }
 
+function nothing(filter: string, isPast: boolean): string {
+  if (filter) return `No broker's name contains “${filter}”.`;
+  return isPast ? "No broker is recorded of then." : "No broker is known.";
+}
+
 export function Brokers(): JSX.Element {
   const now = use(cluster);
+  const then = use(when);
   const [order, setOrder] = useState<Order>("load");
   const [filter, setFilter] = useState("");
   const shown = useMemo(() => {
@@ -201,7 +207,7 @@ export function Brokers(): JSX.Element {
           </select>
         </>
       }
-      empty={shown.length ? null : `No broker's name contains “${filter}”.`}
+      empty={shown.length ? null : nothing(filter, then !== null)}
     >
       {now.brokers.length >= CELLS_FROM && <Cells brokers={now.brokers} />}
       <Rows

@@ -2,12 +2,12 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useNames } from "./decisions";
-import { inZone, plural } from "./format";
+import { plural } from "./format";
 import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
 import { LISTED, archived, changes, cluster, copy, earlierChanges, isDaemon } from "./state";
 import { Store, use } from "./store";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { when } from "./when";
 
 function who({ role, proxied, address }: Change): string {
@@ -47,7 +47,9 @@ function Row({ change }: { change: Change }): JSX.Element {
       <Time at={change.ts} />
       <details>
         <summary ref={summary}>
-          <span>{inZone(change.words ?? change.what)}</span>
+          <span>
+            <Told text={change.words ?? change.what} />
+          </span>
           <p>
             {change.id && <code>{change.id} </code>}
             {who(change)}, at {name(change.broker)}

@@ -8,7 +8,7 @@ import { archived, cluster, decisions, earlierOf, isDaemon, panel } from "./stat
 import { use } from "./store";
 import { Section } from "./section";
 import { sentence } from "./sentences";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { when } from "./when";
 
 const FEW = 10; // of this term: those of earlier ones are shown, too
@@ -64,26 +64,34 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
             <div>
               {bundle ? (
                 <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle })}>
-                  {head}
+                  <Told text={head} />
                 </button>
               ) : (
-                <span>{head}</span>
+                <span>
+                  <Told text={head} />
+                </span>
               )}
               {details.slice(0, details.length - more.length).map((line) => (
-                <p key={line}>{line}</p>
+                <p key={line}>
+                  <Told text={line} />
+                </p>
               ))}
               {more.length > 0 && (
                 <details>
                   <summary>{more.length} more</summary>
                   {more.map((line) => (
-                    <p key={line}>{line}</p>
+                    <p key={line}>
+                  <Told text={line} />
+                </p>
                   ))}
                 </details>
               )}
               {figures && (
                 <details>
                   <summary>figures</summary>
-                  <p>{figures}</p>
+                  <p>
+                    <Told text={figures} />
+                  </p>
                 </details>
               )}
             </div>

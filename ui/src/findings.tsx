@@ -1,10 +1,10 @@
 // What the leader finds wrong, now or at the time that is shown; nothing where nothing is.
 import type { JSX } from "preact";
-import { duration, inZone } from "./format";
+import { duration } from "./format";
 import type { FindingShown as Finding } from "../generated/openapi";
 import { findings } from "./state";
 import { use } from "./store";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { shownAt } from "./when";
 
 function Card({ finding }: { finding: Finding }): JSX.Element {
@@ -18,7 +18,7 @@ function Card({ finding }: { finding: Finding }): JSX.Element {
           </span>
         </summary>
         <p>
-          {inZone(finding.text)} {finding.advice}
+          <Told text={finding.text} /> {finding.advice}
         </p>
         {finding.command && (
           <p>

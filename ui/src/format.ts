@@ -61,10 +61,16 @@ export function fullMoment(ms: number): string {
 }
 
 // Texts of brokers have their times in UTC: 2026-11-28T06:00:00Z
-const IN_UTC = /\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)/g;
+export const IN_UTC = /\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)/g;
 
+export const parsedUtc = (utc: string): number => Date.parse(utc.replace(" ", "T"));
+
+// As a plain text, for a title, say; `Told` shows the same with titles of its times.
 export const inZone = (text: string): string =>
-  text.replace(IN_UTC, (utc) => told(Date.parse(utc.replace(" ", "T"))));
+  text.replace(IN_UTC, (found) => told(parsedUtc(found)));
+
+// A time within a sentence of the page, as brokers have theirs.
+export const utc = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`;
 
 export function duration(ms: number): string {
   const s = Math.max(0, ms) / 1000;

@@ -1,11 +1,11 @@
 // Plans towards goals: what was promised, what has come of it, and what they wait for.
 import type { JSX } from "preact";
 import { approveGoal, stopGoal } from "./actions";
-import { inZone, plural, told } from "./format";
+import { plural, utc } from "./format";
 import type { GoalShown } from "../generated/openapi";
 import { goals } from "./state";
 import { use } from "./store";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 
 export function goalText({ goal }: GoalShown): string {
   switch (goal.kind) {
@@ -29,7 +29,7 @@ const points = (usage: number | null | undefined): string =>
 function settled({ afterwards: after, state }: GoalShown): string {
   if (!after) return "";
   const not = after.reached === false ? `, not reached${state === "ended" ? "" : ", so it goes on"}` : "";
-  return `, ${points(after.farthest)} at ${told(after.atMs)}${not}`;
+  return `, ${points(after.farthest)} at ${utc(after.atMs)}${not}`;
 }
 
 function progress(goal: GoalShown): string {
@@ -50,7 +50,9 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       <b>
         Goal {goal.id}: {goalText(goal)}
       </b>
-      <span class="result">{inZone(progress(goal))}</span>
+      <span class="result">
+        <Told text={progress(goal)} />
+      </span>
       {goal.replay && goal.state !== "ended" && <span class="small">{goal.replay.text}</span>}
       {goal.limits?.untilMs && goal.state !== "ended" && (
         <span class="small">by <Time at={goal.limits.untilMs} /></span>

@@ -1,12 +1,14 @@
 // The heat map: a row a bundle, a column a sample, brighter with more bytes/s.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { bytes, count, duration, moment, shortRange, split, told } from "./format";
-import type { HeatSeries as Series, HeatShown as Samples } from "../generated/openapi";
-import { cluster, heat, panel } from "./state";
+import { bytes, count, duration, moment, plural, shortRange, split, told, utc } from "./format";
+import type { HeatSeries as Series } from "../generated/openapi";
+import type { HeatOfTime as Samples } from "./past";
+import { HEAT_ROWS, cluster, heat, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { dark } from "./theme";
+import { Told } from "./time";
 import { Rows } from "./virtual";
 import { when } from "./when";
 
@@ -64,6 +66,15 @@ function draw(canvas: HTMLCanvasElement, samples: Samples, most: number, isDark:
     context.fillRect(0, row * tall - 2, width, 2);
   for (const [row, series] of samples.bundles.entries())
     mark(context, series, row, { columns, width, isDark, tall: tall });
+  for (const column of changesOf(samples)) {
+    context.fillStyle = isDark ? "#c3cad6" : "#2b3442";
+    context.fillRect(Math.round((column / columns) * width) - 1, 0, 2, height);
+  }
+}
+
+// The columns in which another leader began; the first one has nothing before it.
+function changesOf({ times, leaders }: Samples): number[] {
+  return leaders.map(({ ts }) => times.findIndex((time) => time >= ts)).filter((column) => column > 0);
 }
 
 // A notch where the owner changed.
@@ -157,8 +168,12 @@ function described(samples: Samples, series: Series, column: number): string[] {
       value === null ? "not reported, or not among the hottest" : bytes(value)
     }`,
     owner && value !== null ? `on ${owner}` : "",
+    ...ledAt(samples, column).map(({ ts, broker }) => `${broker} began to lead at ${told(ts)}`),
   ].filter(Boolean);
 }
+
+const ledAt = ({ times, leaders }: Samples, column: number): Samples["leaders"] =>
+  leaders.filter(({ ts }) => times.findIndex((time) => time >= ts) === column);
 
 function Label({ series }: { series: Series }): JSX.Element {
   const { namespace, range } = split(series.bundle);
@@ -185,15 +200,43 @@ function peak(samples: Samples): number {
   return most;
 }
 
-function Legend({ most }: { most: number }): JSX.Element {
+function Legend({ samples }: { samples: Samples }): JSX.Element {
   const isDark = use(dark);
+  const most = peak(samples);
   const stops = RAMPS[isDark ? "dark" : "light"].join(", ");
   return (
     <span class="legend">
       0 <i style={{ background: `linear-gradient(90deg, ${stops})` }} /> {bytes(most)}
       <span class="notch" aria-hidden="true" /> moved
+      {changesOf(samples).length > 0 && (
+        <>
+          <span class="notch led" aria-hidden="true" /> new leader
+        </>
+      )}
     </span>
   );
+}
+
+// Of how many bundles the rows are.
+function countText(samples: Samples): string {
+  const there = samples.bundles.filter(({ exists }) => exists).length;
+  if (samples.total <= there) return count(there);
+  const all = samples.total < Infinity ? ` of ${count(samples.total)}` : "";
+  if (samples.bundles.length >= HEAT_ROWS) return `the ${count(there)} hottest${all}`;
+  return `${count(there)}${all}; of the others no traffic is reported`;
+}
+
+// Who began to lead in the time that is shown, and what of it is recorded; empty: nobody, nothing.
+function termsText(samples: Samples): string {
+  const first = samples.times[0] ?? 0;
+  const changes = samples.leaders.filter(({ ts }) => ts > first).sort((a, b) => a.ts - b.ts);
+  const last = changes.at(-1);
+  const others = changes.length - 1;
+  const more = others > 0 ? `, after ${plural(others, "other new leader")}` : "";
+  const who = last ? `${last.broker} began to lead at ${utc(last.ts)}${more}` : "";
+  const until = samples.recordedUntil;
+  const before = until ? `until ${utc(until)} the map is what the brokers recorded` : "";
+  return [who, before].filter(Boolean).join("; ");
 }
 
 export function Heat(): JSX.Element {
@@ -211,14 +254,13 @@ export function Heat(): JSX.Element {
       : null;
   const times = samples?.times ?? [];
   const past = times.length > 1 ? (times.at(-1) ?? 0) - (times[0] ?? 0) : 0;
-  const shown = samples?.bundles.length ?? 0;
-  const all = Math.max(samples?.total ?? 0, now?.bundles ?? 0);
+  const terms = samples ? termsText(samples) : "";
   return (
     <Section
       id="heat"
       title="Heat of bundles"
-      about={all > shown ? `the ${count(shown)} hottest of ${count(all)}` : count(shown)}
-      tools={samples && !nothing && <Legend most={peak(samples)} />}
+      about={samples ? countText(samples) : ""}
+      tools={samples && !nothing && <Legend samples={samples} />}
       empty={nothing}
     >
       {samples && !nothing && (
@@ -229,6 +271,11 @@ export function Heat(): JSX.Element {
             <span>{then ? moment(times.at(-1) ?? 0) : "now"}</span>
           </div>
           <Map samples={samples} />
+          {terms && (
+            <p class="small line">
+              <Told text={`${terms}.`} />
+            </p>
+          )}
         </>
       )}
     </Section>

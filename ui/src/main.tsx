@@ -11,11 +11,12 @@ import { followAddress } from "./address";
 import { Decisions } from "./decisions";
 import { Find, finding } from "./find";
 import { Findings } from "./findings";
-import { bytes, clock, count, duration, messages, moment, percent, plural, told, zone } from "./format";
+import { bytes, count, duration, messages, moment, percent, plural, told, utc, zone } from "./format";
 import { giveBackFocus } from "./focus";
 import { Heat } from "./heat";
 import type { AbsentBroker } from "../generated/openapi";
 import type { Broker, Cluster } from "./state";
+import { LastSeen } from "./lastseen";
 import { Moves } from "./moves";
 import { absenceText, isCounted, ordered, returnText, sentence } from "./sentences";
 import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastNotes, refresh, returned, toast, unproven } from "./state";
@@ -23,7 +24,7 @@ import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { Throttled } from "./throttled";
 import { PastNote, TimeBar } from "./timebar";
 import { DAY_MS, shownAt, when } from "./when";
@@ -130,7 +131,7 @@ function status(now: Cluster): { text: string; level: string } {
   const then = when.value;
   const down = then && downAt(then.at);
   if (down) {
-    const took = `for ${duration(down.end - down.begin)}, until ${moment(down.end, true)}`;
+    const took = `for ${duration(down.end - down.begin)}, until ${utc(down.end)}`;
     const text = `The whole cluster was down, ${took}.`;
     return { text, level: "bad" };
   }
@@ -157,8 +158,8 @@ function status(now: Cluster): { text: string; level: string } {
   }
   if (paused) {
     const about = ordered(paused);
-    const since = paused.since ? `, since ${clock(paused.since)}` : "";
-    const text = `Moves ${then ? "were" : "are"} paused until ${clock(paused.until)}${about && ` (${about})`}${since}.`;
+    const since = paused.since ? `, since ${utc(paused.since)}` : "";
+    const text = `Moves ${then ? "were" : "are"} paused until ${utc(paused.until)}${about && ` (${about})`}${since}.`;
     return { text, level: "warn" };
   }
   if (stale) {
@@ -209,7 +210,7 @@ function Summary(): JSX.Element | null {
   return (
     <div class="summary" role="status">
       <p class={`status ${level}`}>
-        <i aria-hidden="true" /> {text}
+        <i aria-hidden="true" /> <Told text={text} />
       </p>
       <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
@@ -236,7 +237,7 @@ function Lately(): JSX.Element | null {
     <ul class="lately" aria-label="What was lost lately">
       {those.map((absence) => (
         <li key={absence.broker} class="problem">
-          {absenceText(absence)}.
+          <Told text={absenceText(absence)} />.
         </li>
       ))}
       {lately.map(({ begin, end }) => (
@@ -248,12 +249,12 @@ function Lately(): JSX.Element | null {
       ))}
       {lapses.map((lapse) => (
         <li key={lapse} class="problem">
-          {lapse}
+          <Told text={lapse} />
         </li>
       ))}
       {lost.slice(0, LATELY_MAX).map((absence) => (
         <li key={absence.broker} class={(absence.placed ?? 0) < (absence.bundles ?? 0) ? "problem" : ""}>
-          {returnText(absence)}.
+          <Told text={returnText(absence)} />.
         </li>
       ))}
       {more > 0 && <li>and {plural(more, "other", "others")}.</li>}
@@ -321,7 +322,12 @@ function Trouble(): JSX.Element | null {
           : `There is no answer: ${message.replace(/; try again$/, "")}`}
       </b>
 . It was asked again and again for {duration(Date.now() - since)}. {again ? `Trying again in ${again} s.` : "Trying again."}
-      {known && ` What you see is of ${clock(known.at)}.`}
+      {known && (
+        <>
+          {" "}
+          What you see is of <Time at={known.at} />.
+        </>
+      )}
       {state === "unreachable" && others.length > 0 && (
         <span>
           {" "}
@@ -476,7 +482,7 @@ function Page(): JSX.Element {
             </div>
           </div>
         ) : (
-          <p class="empty big">Nothing is known of this cluster yet.</p>
+          <LastSeen />
         )}
       </main>
       <Side />

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { cancelMove, pauseMoves, resumeMoves } from "./actions";
 import { useNames } from "./decisions";
-import { clock, duration, inZone, plural } from "./format";
+import { duration, plural, utc } from "./format";
 import type { Move } from "../generated/openapi";
 import { Goals } from "./goals";
 import { withWaiting } from "./past";
@@ -13,7 +13,7 @@ import { useRecorded } from "./recorded";
 import { Store, use } from "./store";
 import { Section } from "./section";
 import { clients, clientsMissing, clientsUnknown, shortBundle } from "./sentences";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { when } from "./when";
 
 // Moves of this term; where they are few, those that are recorded of earlier ones, too.
@@ -98,7 +98,7 @@ export function todayText(today: Today): string {
       : "",
     missing ? `${missing} of them not seen to be back` : "",
   ];
-  return `Today since ${clock(today.since)}: ${parts.filter(Boolean).join(", ")}.`;
+  return `Today since ${utc(today.since)}: ${parts.filter(Boolean).join(", ")}.`;
 }
 
 function Row({ move }: { move: Move }): JSX.Element {
@@ -119,9 +119,11 @@ function Row({ move }: { move: Move }): JSX.Element {
       <span class="way">
         {name(move.source)} → {move.destination ? name(move.destination) : "to be placed"}
       </span>
-      <span class="result">{inZone(result(move))}</span>
+      <span class="result">
+        <Told text={result(move)} />
+      </span>
       <span class="small">
-        {move.author === "cycle" ? inZone(move.reason) : move.author}
+        {move.author === "cycle" ? <Told text={move.reason} /> : move.author}
         {move.endedAt ? <>, <Time at={move.endedAt} /></> : ""}
       </span>
       {move.state === "queued" && (
@@ -196,7 +198,9 @@ export function Moves(): JSX.Element {
     >
       <div class="scroll" tabIndex={0} role="group" aria-label="List of moves">
         <Goals />
-        {interrupted && <p class="small line">{interrupted}</p>}
+        {interrupted && <p class="small line">
+            <Told text={interrupted} />
+          </p>}
         <ul class="list">
           {shown.map((move) => (
             <Row key={move.id} move={move} />

@@ -1,6 +1,6 @@
 // What was at a time gone by: the archives of all brokers are asked, and their answers merged.
 import { Failure, V1, get } from "./api";
-import { clock, duration, moment, plural } from "./format";
+import { duration, plural, utc } from "./format";
 import type { Broker } from "./state";
 import type {
   AbsentBroker,
@@ -23,6 +23,7 @@ import type {
   Resource,
   ThrottledShown,
 } from "../generated/openapi";
+import { LATER } from "./sentences";
 import { HOUR_MS } from "./when";
 import type { When } from "./when";
 
@@ -48,7 +49,7 @@ export interface Past {
   absent: AbsentBroker[];
   bundles: number;
   leader: string | null;
-  heat: HeatShown;
+  heat: HeatOfTime;
   decisions: DecisionShown[];
   moves: Move[];
   changes: ChangeShown[];
@@ -58,6 +59,49 @@ export interface Past {
   lapses: string[]; // that brokers stood still or had no answer of the metadata store then
   notes: string[];
   missing: Record<string, string>;
+}
+
+// A term that began.
+export interface Led {
+  ts: number;
+  broker: string;
+  epoch: number;
+}
+
+// The heat of a time, with the terms that began in it. Until `recordedUntil` it is what the brokers
+// recorded, and after that the leader's samples; null: all of it is one of these.
+export interface HeatOfTime extends HeatShown {
+  leaders: Led[];
+  recordedUntil: number | null;
+}
+
+export interface EarlierHeat {
+  begin: number; // of all records in that time
+  heat: HeatShown;
+  leaders: Led[];
+}
+
+export async function askEarlierHeat(since: number, until: number, columns: number): Promise<EarlierHeat> {
+  const range = `since=${Math.round(since)}&until=${Math.round(until)}`;
+  const [heat, came] = await Promise.all([
+    ask<ArchivedHeat>(`heat?${range}&columns=${columns}&limit=${HEAT_ROWS}`),
+    events(["kind=member"], `${range}&limit=${MEMBERS}`),
+  ]);
+  const begins = heat.parts.flatMap(({ recorded }) => recorded.map(({ begin }) => begin));
+  return {
+    begin: Math.min(...begins),
+    heat: heatOf(heat.parts, (until - since) / columns),
+    leaders: ledIn(came.parts),
+  };
+}
+
+function ledIn(members: ArchivedEvent[], since = 0): Led[] {
+  const terms = members.filter(({ ts, record }) => text(record, "event") === "leads" && ts > since);
+  return terms.map(({ ts, record }) => ({
+    ts,
+    broker: text(record, "of"),
+    epoch: figure(record, "epoch") ?? 0,
+  }));
 }
 
 interface Answers<T> {
@@ -122,10 +166,10 @@ function recordsSince(begins: [string, number][]): string {
   const later = begins
     .filter(([, begin]) => begin - first > GAP_MS)
     .sort(([a, at], [b, other]) => other - at || a.localeCompare(b))
-    .map(([part, begin]) => `${part} since ${moment(begin, true)}`);
+    .map(([part, begin]) => `${part} since ${utc(begin)}`);
   const more = later.length > GAPS_SHOWN ? ` and ${later.length - GAPS_SHOWN} more later` : "";
   const of = later.length ? `; of ${later.slice(0, GAPS_SHOWN).join(", ")}${more}` : "";
-  return `Records since ${moment(first, true)}${of}: what was before is not recorded.`;
+  return `Records since ${utc(first)}${of}: what was before is not recorded.`;
 }
 
 const GAP_MS = 30_000; // a broker gives a sign every ten seconds
@@ -139,8 +183,14 @@ export interface Down {
 
 const START_MS = 60_000;
 
-export async function askDown(since: number): Promise<Down[]> {
-  if (!(await allParts()).brokers.length) return []; // a daemon's archive says nothing of brokers
+// From when on the archives that answer have records, and when the cluster was down since.
+export interface Recorded {
+  begin: number; // Infinity: they have none
+  downs: Down[];
+}
+
+export async function askRecorded(): Promise<Recorded> {
+  const isDaemon = !(await allParts()).brokers.length; // its archive says nothing of brokers
   const { parts } = await ask<ArchivedEvents>(`events?kind=member&limit=${MEMBERS}`);
   const starts = parts.flatMap((part) =>
     part.events.filter(({ record }) => text(record, "event") === "starts").map(({ ts }) => ts),
@@ -150,10 +200,10 @@ export async function askDown(since: number): Promise<Down[]> {
   let last = Infinity;
   for (const { begin, end } of runs) {
     const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
-    if (begin - last > GAP_MS && begin >= since && started) downs.push({ begin: last, end: begin });
+    if (begin - last > GAP_MS && started && !isDaemon) downs.push({ begin: last, end: begin });
     last = last === Infinity ? end : Math.max(last, end);
   }
-  return downs;
+  return { begin: runs[0]?.begin ?? Infinity, downs };
 }
 
 // What a client did, or what was done to it, the newest first.
@@ -263,7 +313,7 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
   const came = (await events(["kind=member"], about)).parts.find(
     ({ record }) => text(record, "of") === broker && COMES.has(text(record, "event")),
   );
-  const leftAt = came && text(came.record, "event") === "left" ? came.ts : null;
+  const leftAt = came && text(came.record, "event") === "left" ? leftAtOf(came) : null;
   const [loads, decided, steps] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${leftAt === null ? at : leftAt - 1}&kind=bundle_load`),
     events(DECISIONS, about),
@@ -332,7 +382,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     absent: gone,
     bundles: brokers.reduce((sum, broker) => sum + (broker.bundles ?? 0), 0),
     leader,
-    heat: heatOf(heat.parts, last / COLUMNS),
+    heat: { ...heatOf(heat.parts, last / COLUMNS), leaders: ledIn(came.parts, since), recordedUntil: null },
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
     changes,
@@ -340,7 +390,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= it.end).map(lapseThen),
-    notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker))),
+    notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
 }
@@ -352,7 +402,7 @@ const asOf = (found: ArchivedEvent[], at: number): ArchivedEvent[] =>
 
 function begun(event: ArchivedEvent): ArchivedEvent {
   const code = text(event.record, "code") || text(event.record, "reason");
-  const reason = `${code} since ${clock(event.ts)}, with figures that are not recorded of then`;
+  const reason = `${code} since ${utc(event.ts)}, with figures that are not recorded of then`;
   const record = { ...event.record, reason, why: {} } as unknown as ArchivedEvent["record"];
   return { ...event, last: event.ts, times: 1, record };
 }
@@ -619,13 +669,13 @@ function lapseThen(lapse: Lapse): string {
 function lapseText(lapse: Lapse): string {
   const { begin, end, names, stood } = lapse;
   const since = sinceOf(lapse);
-  const between = `From ${moment(since, true)} to ${moment(end, true)} (${duration(end - since)})`;
+  const between = `From ${utc(since)} to ${utc(end)} (${duration(end - since)})`;
   const all = [...names].sort();
   const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
   const who = `${all.slice(0, NAMED).join(", ")}${more}`;
   if (since < begin) {
     const prove = all.length > 1 ? "they could not prove their sessions" : "its session was not proven";
-    return `${between} at most ${who} had no answer of the metadata store: ${prove} from ${moment(begin, true)} on.`;
+    return `${between} at most ${who} had no answer of the metadata store: ${prove} from ${utc(begin)} on.`;
   }
   const least = Math.min(...all.map((name) => stood.get(name) ?? 0));
   if (least && end - begin - least <= SAME_MS) return `${between} ${who} stood still: ${STILL}.`;
@@ -732,7 +782,7 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
     const of = text(record, "of");
     switch (text(record, "event")) {
       case "left":
-        return [{ ts, kind: "left", text: `${of} ${text(record, "how")}` }];
+        return [{ ts: figure(record, "leftAt") ?? ts, kind: "left", text: `${of} ${text(record, "how")}` }];
       case "back":
         return [{ ts, kind: "back", text: `${of} is back` }];
       case "starts":
@@ -753,8 +803,11 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
   });
 }
 
-function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>): string[] {
-  const silent = parts.filter(({ part, recorded }) => !recorded.length && !gone.has(part)).map(({ part }) => part);
+function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>, at: number): string[] {
+  const isJust = Date.now() - at < SIGN_MS; // there may be no sign yet
+  const silent = parts
+    .filter(({ part, recorded }) => !recorded.length && !gone.has(part) && !isJust)
+    .map(({ part }) => part);
   if (brokers && silent.length) {
     const more = silent.length > NAMED ? ` and ${silent.length - NAMED} more` : "";
     return [`${silent.slice(0, NAMED).join(", ")}${more} recorded nothing then`];
@@ -826,6 +879,9 @@ interface Member {
   of: string;
   event: string;
   how?: string;
+  leftAt?: number;
+  tookMs?: number;
+  unheardMs?: number;
   bundles?: number;
   clients?: number;
   clientsBack?: number;
@@ -834,46 +890,68 @@ interface Member {
   sameProcess?: boolean;
 }
 
+// When the session of a broker that left was over: recorded some time later, by the leader's clock.
+const leftAtOf = ({ ts, record }: ArchivedEvent): number => figure(record, "leftAt") ?? ts;
+
 // Brokers that had left and were not back, or left in the hour before; the newest event first.
 function absentAt(members: ArchivedEvent[], there: Set<string>, at: number): AbsentBroker[] {
   const absent = new Map<string, AbsentBroker>();
-  const back = new Map<string, ArchivedEvent>();
-  const placed = new Map<string, ArchivedEvent>();
-  const clients = new Map<string, Member>();
+  const looked = new Set<string>(); // how they left last counts
+  const later = new Map<string, Map<string, ArchivedEvent>>(); // broker → event → the last such one
   for (const event of members) {
     const record = event.record as unknown as Member;
-    if (record.event === "back" && !back.has(record.of)) back.set(record.of, event);
-    if (record.event === "clients" && !clients.has(record.of)) clients.set(record.of, record);
-    if (record.event === "placed" && !placed.has(record.of)) placed.set(record.of, event);
-    if (record.event !== "left" || absent.has(record.of)) continue;
-    const came = back.get(record.of);
-    if (came ? at - event.ts > HOUR_MS : there.has(record.of)) continue;
-    const after = placed.get(record.of);
-    const those = clients.get(record.of);
-    absent.set(record.of, {
-      broker: record.of,
-      how: (record.how as AbsentBroker["how"]) ?? "lost",
-      leftAt: event.ts,
-      backAt: came?.ts ?? null,
-      bundles: record.bundles ?? 0,
-      placed: after ? (record.bundles ?? 0) : 0,
-      placedAt: after?.ts ?? null,
-      restarts: 0,
-      lostBefore: [],
-      sameProcess: (came?.record as Member | undefined)?.sameProcess ?? false,
-      sign: "",
-      startedAt: null,
-      version: null,
-      waiting: [],
-      clients: those?.clients ?? null,
-      clientsAt: null,
-      clientsBack: those?.clientsBack ?? 0,
-      clientsWaitedMs: those?.clientsWaitedMs ?? null,
-      clientsWaitedMeanMs: those?.clientsWaitedMeanMs ?? null,
-      unheardMs: null,
-    });
+    const after = later.get(record.of) ?? new Map<string, ArchivedEvent>();
+    if (record.event !== "left") {
+      if (!after.has(record.event)) after.set(record.event, event);
+      later.set(record.of, after);
+      continue;
+    }
+    later.delete(record.of); // what follows is of the time before
+    if (looked.has(record.of)) continue;
+    looked.add(record.of);
+    const absence = absenceOf(event, after);
+    const isBack = typeof absence.backAt === "number";
+    if (isBack ? at - absence.leftAt > HOUR_MS : there.has(record.of)) continue;
+    absent.set(record.of, absence);
   }
   return [...absent.values()];
+}
+
+// As the leader of then had it: each time is that of what happened, and not of its record.
+function absenceOf(event: ArchivedEvent, after: Map<string, ArchivedEvent>): AbsentBroker {
+  const record = event.record as unknown as Member;
+  const leftAt = leftAtOf(event);
+  const memberOf = (name: string): Member | undefined =>
+    after.get(name)?.record as unknown as Member | undefined;
+  const timeOf = (name: string): number | null => {
+    const took = memberOf(name)?.tookMs;
+    return typeof took === "number" ? leftAt + took : (after.get(name)?.ts ?? null);
+  };
+  const clients = memberOf("clients"), later = memberOf("later")?.how;
+  const sign = memberOf("sign")?.how ?? "";
+  const unheard = record.unheardMs;
+  return {
+    broker: record.of,
+    how: (record.how as AbsentBroker["how"]) ?? "lost",
+    leftAt,
+    backAt: timeOf("back"),
+    bundles: record.bundles ?? 0,
+    placed: after.has("placed") ? (record.bundles ?? 0) : 0,
+    placedAt: timeOf("placed"),
+    restarts: 0,
+    lostBefore: [],
+    sameProcess: memberOf("back")?.sameProcess ?? false,
+    sign: later ? `${sign || "did not answer"}${LATER}${later}` : sign,
+    startedAt: null,
+    version: null,
+    waiting: [],
+    clients: clients?.clients ?? null,
+    clientsAt: null,
+    clientsBack: clients?.clientsBack ?? 0,
+    clientsWaitedMs: clients?.clientsWaitedMs ?? null,
+    clientsWaitedMeanMs: clients?.clientsWaitedMeanMs ?? null,
+    unheardMs: typeof unheard === "number" ? Math.max(0, unheard - (event.ts - leftAt)) : null,
+  };
 }
 
 function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {
@@ -886,7 +964,8 @@ function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {
   const heat = (series: HeatSeries): number =>
     series.throughput.reduce<number>((sum, value) => sum + (value ?? 0), 0);
   bundles.sort((a, b) => heat(b) - heat(a) || a.bundle.localeCompare(b.bundle));
-  const total = Math.max(bundles.length, ...parts.map((part) => part.total));
+  // Of an archive that has more than it told, it is not known how many of them others have, too.
+  const total = parts.some(({ cutOff }) => cutOff) ? Infinity : bundles.length;
   return {
     bundles: bundles.slice(0, HEAT_ROWS),
     intervalSeconds: stepMs / 1000,

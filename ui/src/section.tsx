@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { problems } from "./state";
 import { use } from "./store";
+import { Told } from "./time";
 
 interface Props {
   id: string;
@@ -22,7 +23,9 @@ export function Section(props: Props): JSX.Element {
         <span class="tools">{props.tools}</span>
       </header>
       {problem && <p class="problem">Not current: {problem}.</p>}
-      {props.empty ? <p class="empty">{props.empty}</p> : props.children}
+      {props.empty ? <p class="empty">
+          <Told text={props.empty} />
+        </p> : props.children}
     </section>
   );
 }

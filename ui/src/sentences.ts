@@ -1,6 +1,6 @@
 // Decisions and moves as sentences.
-import { bytes, duration, figure, inZone, messages, percent } from "./format";
-import { plural, shortRange, split, told } from "./format";
+import { bytes, duration, figure, messages, percent } from "./format";
+import { plural, shortRange, split, utc } from "./format";
 import type {
   AbsentBroker as Absent,
   DecisionShown as Decision,
@@ -113,7 +113,7 @@ const isWorded = (reason: string, why: Record<string, number | string> | undefin
 // CamelCase names of reasons are words that Pulsar made: "Overloaded" stays, "NoBundle" too.
 export const skipText = ({ what, reason, times, firstAt }: Skip): string => {
   const text = what === "cluster" ? reason : `${what.includes("_0x") ? shortBundle(what) : what}: ${reason}`;
-  return firstAt && times ? `${text} (${times} times since ${told(firstAt)})` : text;
+  return firstAt && times ? `${text} (${times} times since ${utc(firstAt)})` : text;
 };
 
 export function unloadText(unload: Unload, name: (broker: string) => string): string {
@@ -123,13 +123,8 @@ export function unloadText(unload: Unload, name: (broker: string) => string): st
 
 type Name = (broker: string) => string;
 
+// Times in it are in UTC: `Told` shows them.
 export function sentence(decision: Decision, name: Name): Sentence {
-  const { mark, head, details, figures } = said(decision, name);
-  const shown = figures === undefined ? {} : { figures: inZone(figures) };
-  return { mark, head: inZone(head), details: details.map(inZone), ...shown };
-}
-
-function said(decision: Decision, name: Name): Sentence {
   const say = SENTENCES[decision.kind];
   if (say) return say(decision, name);
   const head = `${decision.kind} ${decision.bundle ? shortBundle(decision.bundle) : ""}`.trim();
@@ -201,7 +196,7 @@ function shed(decision: Decision, name: Name): Sentence {
     };
   }
   const times = decision.times ?? 1;
-  const since = decision.firstAt && times > 1 ? `, ${times} times since ${told(decision.firstAt)}` : "";
+  const since = decision.firstAt && times > 1 ? `, ${times} times since ${utc(decision.firstAt)}` : "";
   const average = decision.inputs?.averageUsage;
   const load = typeof average === "number" ? [`${plural(decision.inputs?.brokers ?? 0, "broker")}, average load ${percent(average)}`] : [];
   return {
@@ -303,7 +298,7 @@ const HOW: Record<string, string> = {
   drained: "drained and stopped",
 };
 const ANSWERS = "answers, without a session";
-const LATER = "; later it ";
+export const LATER = "; later it ";
 const WAITING_MAX = 3;
 const COUNTED_MS = 600_000; // clients that come later than this are new ones
 
@@ -311,7 +306,7 @@ const COUNTED_MS = 600_000; // clients that come later than this are new ones
 // status` (`cli/admin/absences.py`).
 export function absenceText(absence: Absent): string {
   const { broker, how, leftAt, sign, unheardMs } = absence;
-  let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${told(leftAt)})`;
+  let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${utc(leftAt)})`;
   if (how === "lost") {
     text += ", its session ended without a word";
     if (unheardMs) text += ` up to ${duration(unheardMs)} after its last sign`;

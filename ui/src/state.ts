@@ -1,10 +1,12 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askChanges, askClient, askDecision, askDown, askEarlier, askMarks, askMoves, askPast, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, Mark, Past, Refusal, Today } from "./past";
+import { askChanges, askClient, askDecision, askEarlier, askMarks, askMoves, askPast, askRecorded, askRefused, askToday, askUnproven } from "./past";
+import type { ClientLine, Down, Earlier, HeatOfTime, Mark, Past, Refusal, Today } from "./past";
+import { utc } from "./format";
 import { Store } from "./store";
 import * as stream from "./stream";
+import { withEarlier } from "./terms";
 import { DAY_MS, HOUR_MS, when } from "./when";
 import type { When } from "./when";
 import type {
@@ -17,7 +19,8 @@ import type {
   ClusterShown,
   ClustersShown,
   DecisionShown as Decision,
-  HeatShown as Heat,
+  HeatShown,
+  LastSeen,
   Move,
   MovesShown as Moves,
   PinShown,
@@ -66,12 +69,14 @@ export const isDaemon = (now: Cluster | null): boolean => typeof now?.fleet === 
 export const link = new Store<Link>({ state: "loading", message: "", since: Date.now(), retryAt: 0 });
 export const cluster = new Store<Cluster | null>(null);
 export const clusters = new Store<ClustersShown | null>(null);
-export const heat = new Store<Heat | null>(null);
+export const heat = new Store<HeatOfTime | null>(null);
 export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
 export const findings = new Store<FindingShown[]>([]);
 export const goals = new Store<GoalShown[]>([]);
 export const pins = new Store<Record<string, PinShown>>({});
+// What the broker of the page has seen last of all brokers; asked for while nothing else is known.
+export const lastSeen = new Store<LastSeen | null>(null);
 export const throttled = new Store<Throttled | null>(null);
 export const changes = new Store<Changes | null>(null);
 export const problems = new Store<Record<string, string>>({});
@@ -89,11 +94,14 @@ export const staleAfter = new Store(16 * 60_000);
 // Whether the brokers keep what was; not known yet: no.
 export const archived = new Store(false);
 
+let recordedEvery = 60_000;
+
 async function readIntervals(): Promise<void> {
   try {
     const keys = await get<Record<string, string>>("/admin/v2/brokers/configuration/runtime");
     const minutes = Number(keys[REPORTS]);
     if (minutes > 0) staleAfter.set((minutes + 1) * 60_000);
+    recordedEvery = 1000 * Number(keys["loadManagerHistoryIntervalSeconds"] ?? 60) || recordedEvery;
     archived.set(keys["loadManagerHistoryEnabled"] === "true" && keys["loadManagerArchiveMaxBytes"] !== "0");
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
@@ -180,7 +188,7 @@ async function turnOnce(): Promise<void> {
   const work = daemon
     ? [part<ClustersShown>("clusters", `${V1}/clusters`, (document) => clusters.set(document))]
     : [
-        part<Heat>("heat", `${V1}/heat?limit=${HEAT_ROWS}`, (document) => heat.set(document)),
+        part<HeatShown>("heat", `${V1}/heat?limit=${HEAT_ROWS}`, showHeat),
         part<Throttled>("throttled", `${V1}/throttled`, (document) => throttled.set(document)),
       ];
   if (all) {
@@ -197,6 +205,20 @@ async function turnOnce(): Promise<void> {
     );
   }
   await Promise.all(work);
+}
+
+let heatTerm = 0; // of the heat that is shown
+
+// That of the term before stays until it is known what was before the new one.
+function showHeat(own: HeatShown): void {
+  const { broker = "", epoch = 0, since = 0 } = cluster.value?.leader ?? {};
+  const plain = { ...own, leaders: [], recordedUntil: null };
+  const show = (all: HeatOfTime | null): void => {
+    if (when.value || (!all && heat.value && heatTerm !== epoch)) return;
+    heat.set(all ?? plain);
+    heatTerm = epoch;
+  };
+  show(archived.value ? withEarlier(own, { broker, epoch, ts: since }, recordedEvery, show) : plain);
 }
 
 function forgetAll(): void {
@@ -230,7 +252,11 @@ async function showPast(then: When): Promise<void> {
   changes.set({ changes: past.changes, noAnswer: {}, notAsked: 0 });
   throttled.set(past.throttled);
   const missing = Object.entries(past.missing).map(([broker, why]) => `${broker}: ${why}`);
-  pastNotes.set([...past.notes, ...missing]);
+  const isBefore = then.at < recordsBegin && recordsBegin < Infinity;
+  const notes = isBefore
+    ? [`The records of this cluster begin at ${utc(recordsBegin)}: this time is before that`]
+    : past.notes;
+  pastNotes.set([...notes, ...missing]);
 }
 
 function clusterOf(now: Cluster, then: When, past: Past): Cluster {
@@ -277,16 +303,25 @@ function mayHaveBeenDown({ brokers }: Cluster): boolean {
 export const downAt = (at: number): Down | undefined =>
   downs.value.find(({ begin, end }) => begin < at && at < end);
 
+let recordsBegin = -Infinity; // -Infinity: that is not known
+
 async function lookForDowns(): Promise<void> {
   if (Date.now() - downsAt < DOWN_AGAIN_MS) return;
   downsAt = Date.now();
-  downs.set(await orNone(askDown(0)));
+  const [recorded] = await orNone(askRecorded().then((answer) => [answer]));
+  recordsBegin = recorded?.begin ?? -Infinity;
+  downs.set(recorded?.downs ?? []);
 }
 
 export const lastOfClient = (name: string, until: number | null): Promise<ClientLine[]> =>
   orNone(askClient(name, until, 1).then(({ lines }) => lines));
 export const earlierOf = (name: string | null, epoch: number): Promise<Earlier[]> =>
   orNone(askEarlier(name, epoch).then((earlier) => [earlier]));
+async function lookAtLastSeen(): Promise<void> {
+  const [seen] = await orNone(get<LastSeen>(`${V1}/last-seen`, undefined, LOOK_MS).then((it) => [it]));
+  lastSeen.set(seen ?? null); // an earlier version has no such answer
+}
+
 export const unproven = (): Promise<string[]> => orNone(askUnproven(Date.now() - HOUR_MS));
 export const refused = (): Promise<Refusal[]> => orNone(askRefused(Date.now() - HOUR_MS));
 export const todays = (): Promise<Today[]> => orNone(askToday().then((today) => [today]));
@@ -338,6 +373,7 @@ async function look(): Promise<void> {
     wait = Math.min(INTERVAL_MS * 2 ** Math.min(failures - 1, 4), RETRY_MAX_MS);
     const since = link.value.state === error.kind ? link.value.since : Date.now();
     link.set({ state: error.kind, message: error.message, since, retryAt: Date.now() + wait });
+    if (error.kind === "unavailable" && !cluster.value) await lookAtLastSeen();
   } finally {
     clearTimeout(lateTimer);
     running = false;

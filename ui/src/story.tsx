@@ -27,7 +27,7 @@ import { BrokerAt, BundleAt, OfClient } from "./then";
 import { cluster, copy, decisions, heat, isDaemon, pageOf, panel } from "./state";
 import type { Panel } from "./state";
 import { use } from "./store";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { when } from "./when";
 
 const AGAIN_MS = 3_000;
@@ -88,7 +88,9 @@ export function More(props: { of: number; show: (() => void) | null }): JSX.Elem
 }
 
 export function RecordedSince({ since }: { since: string }): JSX.Element | null {
-  return since ? <p class="small">{since}</p> : null;
+  return since ? <p class="small">
+      <Told text={since} />
+    </p> : null;
 }
 
 export function Side(): JSX.Element | null {
@@ -362,7 +364,9 @@ function OfBroker({ name }: { name: string }): JSX.Element {
           ["Report", broker.reportAgeMs === null ? "none" : `${duration(broker.reportAgeMs)} old`],
           ["Version", broker.version ?? "unknown"],
           ["Runs", broker.startedAt ? `for ${duration(Date.now() - broker.startedAt)}` : "unknown"],
-          ...(loss.document ? [["If it were lost", lossText(loss.document)] as [string, string]] : []),
+          ...(loss.document && bundles.document?.total
+            ? [["If it were lost", lossText(loss.document)] as [string, string]]
+            : []),
         ]}
       />
       {broker.cordon?.note && <p class="small">Note: {broker.cordon.note}</p>}

@@ -7,7 +7,7 @@ import { bytes, count, duration, messages, moment, plural, shortRange, split } f
 import { askBroker, askBundle, askClient } from "./past";
 import { cluster } from "./state";
 import { use } from "./store";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { BUNDLES, Facts, More, RecordedSince, Resources, Spark, brokerLink, bundleLink } from "./story";
 
 const AGAIN_MS = 10_000;
@@ -173,7 +173,7 @@ export function OfClient({ name, at }: { name: string; at: number | null }): JSX
       <ul class="list lines">
         {answer?.lines.map(({ ts, text, bad }) => (
           <li key={`${ts} ${text}`} class={bad ? "problem" : ""}>
-            <Time at={ts} /> {text}
+            <Time at={ts} /> <Told text={text} />
           </li>
         ))}
       </ul>

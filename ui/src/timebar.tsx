@@ -6,7 +6,7 @@ import { duration, fullMoment, moment } from "./format";
 import type { Mark } from "./past";
 import { marksOf, pastNotes } from "./state";
 import { use } from "./store";
-import { Time } from "./time";
+import { Time, Told } from "./time";
 import { DAY_MS, HOUR_MS, when } from "./when";
 
 const SPANS: [number, string][] = [
@@ -195,7 +195,7 @@ export function PastNote(): JSX.Element | null {
       {notes?.map((note) => (
         <span key={note} class="problem">
           {" "}
-          {note}.
+          <Told text={note} />.
         </span>
       ))}
       {notes === null && " Asking the archives…"}

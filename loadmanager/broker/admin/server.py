@@ -23,6 +23,7 @@ from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
 from loadmanager.broker.admin.greatest_topics import GreatestTopicRoutes
 from loadmanager.broker.admin.heat import HeatRoutes
+from loadmanager.broker.admin.last_seen import LastSeenRoutes
 from loadmanager.broker.admin.limit_ends import LimitEndRoutes
 from loadmanager.broker.admin.namespaces import NamespaceRoutes
 from loadmanager.broker.admin.peers import PeerRoutes
@@ -168,6 +169,7 @@ class AdminServer:
             EventRoutes(use, use.events, streams),
             MoveRoutes(use),
             GoalRoutes(use),
+            LastSeenRoutes(use),
             self._heat,
             self._greatest,
             ClientSearchRoutes(use, self._everybody),

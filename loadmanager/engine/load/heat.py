@@ -44,7 +44,7 @@ class HeatShown(Shape):
     interval_seconds: float
     times: list[int]
     total: int
-    """Bundles that were reported last."""
+    """Bundles that have an owner."""
     kept: int
     bundles: list[HeatSeries]
 
@@ -63,14 +63,12 @@ class _Hottest:
     """The hottest bundles of one report, the hottest first."""
 
     source: object
-    bundles: int
     rows: list[_Row]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
     at_ms: int
-    bundles: int
     rows: dict[str, _Row]
     unmeasured: frozenset[str]
     """Bundles whose zeros say nothing yet."""
@@ -105,22 +103,24 @@ class Heat:
             for row in rows.values()
             if not (row.rate or row.throughput or measured(row.bundle, row.broker))
         )
-        self._samples.append(_Sample(now_ms, sum(part.bundles for part in parts), rows, unmeasured))
+        self._samples.append(_Sample(now_ms, rows, unmeasured))
 
-    def shown(self, limit: int, exists: Callable[[str], bool], interval_s: float) -> HeatShown:
+    def shown(
+        self, limit: int, exists: Callable[[str], bool], interval_s: float, *, total: int
+    ) -> HeatShown:
         """The bundles with the most bytes over all samples, in order of name, each with a figure
         for each sample: bytes/s, null where it was not among the hottest or not measured yet.
+        `total`: of how many bundles.
         """
         totals: dict[str, float] = {}
         for sample in self._samples:
             for bundle, row in sample.rows.items():
                 totals[bundle] = totals.get(bundle, 0.0) + row.throughput
         chosen = heapq.nsmallest(limit, totals, key=lambda bundle: (-totals[bundle], bundle))
-        last = self._samples[-1] if self._samples else None
         return HeatShown(
             interval_seconds=interval_s,
             times=[sample.at_ms for sample in self._samples],
-            total=last.bundles if last is not None else 0,
+            total=total,
             kept=BUNDLES_KEPT,
             bundles=[self._series(bundle, exists=exists(bundle)) for bundle in sorted(chosen)],
         )
@@ -154,9 +154,8 @@ def _coldness(row: _Row) -> tuple[float, str]:
 def _hottest(broker: str, report: LocalBrokerData | TopBundlesLoadData) -> _Hottest:
     stats: Iterable[tuple[str, NamespaceBundleStats]]
     if isinstance(report, LocalBrokerData):
-        stats, bundles = report.last_stats.items(), int(report.num_bundles)
+        stats = report.last_stats.items()
     else:
-        top = report.top_bundles_load_data
-        stats, bundles = ((each.bundle_name, each.stats) for each in top), len(top)
+        stats = ((each.bundle_name, each.stats) for each in report.top_bundles_load_data)
     rows = (_Row(each.throughput, bundle, each.rate, broker) for bundle, each in stats)
-    return _Hottest(report, bundles, heapq.nsmallest(BUNDLES_KEPT, rows, key=_coldness))
+    return _Hottest(report, heapq.nsmallest(BUNDLES_KEPT, rows, key=_coldness))

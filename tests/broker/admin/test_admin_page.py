@@ -116,6 +116,23 @@ async def test_heat_is_the_leaders() -> None:
         assert (gone.status, gone.reason) == (503, "there is no leader now; try again")
 
 
+async def test_what_a_broker_has_seen_last() -> None:
+    """All brokers, each with its last report; also of a time when nobody leads any more."""
+    async with serving(2) as served:
+        path = "/loadmanager/v1/last-seen"
+        names = sorted(served.broker_id(index) for index in range(2))
+        leader = served.broker_id(0)
+        seen = await served.get(path, at=1)
+        assert [it["broker"] for it in seen["brokers"]] == names
+        assert all(it["report"]["reportedAt"] for it in seen["brokers"])
+        assert (seen["by"], seen["leader"], seen["leads"]) == (served.broker_id(1), leader, True)
+        assert (seen["storeSilentMs"], seen["seenAt"]) == (None, seen["at"])
+        await served.depose()
+        seen = await served.get(f"{path}?limit=1", at=1)
+        assert (seen["leader"], seen["leads"], seen["total"]) == (leader, False, 2)
+        assert [it["broker"] for it in seen["brokers"]] == names[:1]
+
+
 async def test_following_passes_body_credentials_and_refusals_on() -> None:
     """The other broker decides by the caller's own token."""
     async with serving(2, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
