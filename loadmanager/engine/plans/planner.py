@@ -19,7 +19,9 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.bundle_columns import clients_and_topics
 from loadmanager.engine.load.headroom import headroom
 from loadmanager.engine.load.learned import Learned
@@ -39,6 +41,7 @@ from loadmanager.engine.plans.goals import (
     stays,
 )
 from loadmanager.engine.plans.swaps import best_swap
+from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic
@@ -401,6 +404,8 @@ class _Planning:
 
     def _can_lose(self, lost: int) -> bool:
         cluster = self._cluster
+        if not cluster.reach.everywhere:
+            return self._can_lose_by_policies(lost)
         rest = [(float(cluster.usage[row]), row) for row in cluster.open_rows if row != lost]
         if not rest:
             return False
@@ -411,6 +416,23 @@ class _Planning:
             if share > 0 and after > max(OVERLOAD, usage):
                 return False
             heapq.heapreplace(rest, (after, row))
+        return True
+
+    def _can_lose_by_policies(self, lost: int) -> bool:
+        """The same where isolation policies say who may serve what once this broker is gone."""
+        cluster, snapshot = self._cluster, self._snapshot
+        usages, serving = np.full(len(cluster.rows), np.inf), dict[str, NDArray[np.bool_]]()
+        usages[cluster.open_rows] = cluster.usage[cluster.open_rows]
+        for share, bundle in self._owners.bundles_by_share(lost):
+            namespace = split_bundle_name(bundle)[0]
+            if namespace not in serving:
+                serving[namespace] = filters.serving_rows_without(snapshot, namespace, lost)
+            row = int(np.where(serving[namespace], usages, np.inf).argmin())
+            usage = float(usages[row]) if serving[namespace][row] else math.inf
+            after = usage + share / float(cluster.size[row])
+            if math.isinf(usage) or (share > 0 and after > max(OVERLOAD, usage)):
+                return False
+            usages[row] = after
         return True
 
 
@@ -487,6 +509,12 @@ class _Owners:
             shares = self.cluster.shares(sorted(self.bundles[row]))
             self._shares[row] = np.sort(shares)[::-1].tolist()
         return self._shares[row]
+
+    def bundles_by_share(self, row: int) -> list[tuple[float, str]]:
+        """The same with the bundles, equal ones in order of name."""
+        bundles = sorted(self.bundles[row])
+        shares = self.cluster.shares(bundles).tolist()
+        return sorted(zip(shares, bundles, strict=True), key=lambda it: (-it[0], it[1]))
 
     def apart(self, names: Sequence[str]) -> dict[int, str]:
         """The broker's rows, each with the tenant or namespace that keeps it.

@@ -274,6 +274,22 @@ class IsolationPolicies(Mapping[str, IsolationPolicy]):
         """The same for each policy, and for namespaces without one."""
         return [self._allowed_by(policy, columns) for policy in (*self._policies.values(), None)]
 
+    def allowed_without(
+        self, namespace: str, columns: BrokerColumns, lost: int
+    ) -> NDArray[np.bool_]:
+        """The same if the broker of a row were lost: secondary brokers may serve then that do not
+        now.
+        """
+        policy = self.of(namespace)
+        if policy is None:
+            rows = self._allowed_by(None, columns).copy()
+        else:
+            rows = self._of_each[id(policy)][0].rows(columns.names)
+            rows[lost] = False
+            self._add_secondary(policy, columns, rows)
+        rows[lost] = False
+        return rows
+
     def _allowed_by(
         self, policy: IsolationPolicy | None, columns: BrokerColumns
     ) -> NDArray[np.bool_]:
@@ -285,12 +301,17 @@ class IsolationPolicies(Mapping[str, IsolationPolicy]):
             if policy is None:
                 rows = ~self._primaries.rows(columns.names)
             else:
-                primary, secondary = self._of_each[id(policy)]
-                rows = primary.rows(columns.names)
-                if np.count_nonzero(rows) < policy.auto_failover_policy.min_limit:
-                    rows |= secondary.rows(columns.names)
+                rows = self._of_each[id(policy)][0].rows(columns.names)
+                self._add_secondary(policy, columns, rows)
             rows_of[id(policy)] = rows
         return rows
+
+    def _add_secondary(
+        self, policy: IsolationPolicy, columns: BrokerColumns, rows: NDArray[np.bool_]
+    ) -> None:
+        """Where these are too few primary brokers, secondary ones may serve as well."""
+        if np.count_nonzero(rows) < policy.auto_failover_policy.min_limit:
+            rows |= self._of_each[id(policy)][1].rows(columns.names)
 
 
 class _Matching(dict[str, bool]):

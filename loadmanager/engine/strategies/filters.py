@@ -102,6 +102,15 @@ def serving_rows(snapshot: ClusterSnapshot, namespace: str) -> NDArray[np.bool_]
     return which
 
 
+def serving_rows_without(snapshot: ClusterSnapshot, namespace: str, lost: int) -> NDArray[np.bool_]:
+    """The same if the broker of a row were lost."""
+    policies = isolation.with_matches(snapshot.isolation_policies)
+    which = policies.allowed_without(namespace, snapshot.columns, lost)
+    if policies.of(namespace) is None and not _all_persistent(snapshot):
+        which &= snapshot.columns.persistent
+    return which
+
+
 def uncordoned(
     snapshot: ClusterSnapshot, brokers: BrokerRows, leaving: str | None = None
 ) -> tuple[BrokerRows, Mapping[str, Reason]]:

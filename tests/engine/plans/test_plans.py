@@ -25,6 +25,7 @@ from loadmanager.engine.plans.goals import (
     check,
 )
 from loadmanager.engine.plans.planner import GoalPlan, plan, planning
+from loadmanager.engine.policies.isolation import AutoFailover, IsolationPolicy
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.kit.errors import BadInputError
@@ -393,6 +394,33 @@ def test_any_broker_can_be_lost(seed: int) -> None:
     lost = [name for name in after if not _rest_takes(after, name)]
     assert made.reached is (not lost), (made.ends.code, lost)
     assert made.reached or made.ends.code in {"NotEnoughBrokers", "NothingHelps"}
+
+
+@pytest.mark.parametrize(("secondary", "spare"), [((), False), (("b2", "b3"), True)])
+def test_a_broker_that_policies_cannot_replace_is_not_spare(
+    secondary: tuple[str, ...], spare: bool
+) -> None:
+    """Two brokers alone may serve a namespace that takes 0.7 of each: the rest is no help, but for
+    brokers that may stand in.
+    """
+    loads = {
+        f"b{number}:1": {
+            f"{name}/0x{at:08x}_0x{at + 1:08x}": (0.7 if name == "gold/n" else 0.2) / 5
+            for at in range(5 * number, 5 * number + 5)
+        }
+        for number, name in enumerate(["gold/n", "gold/n", "t/n", "t/n", "t/n"])
+    }
+    snapshot = snapshot_of(loads)
+    assert plan(snapshot, SETTINGS, Spare()).reached
+    policy = IsolationPolicy(
+        namespaces=["gold/.*"],
+        primary=["b0", "b1"],
+        secondary=list(secondary),
+        auto_failover_policy=AutoFailover(parameters={"min_limit": "2"}),
+    )
+    made = plan(snapshot.having(isolation_policies={"gold": policy}), SETTINGS, Spare())
+    assert made.reached is spare
+    assert not made.moves
 
 
 def _rest_takes(loads: Loads, lost: str) -> bool:
