@@ -52,15 +52,25 @@ def conf(name: str, default: Any, doc: str, **allowed: Any) -> Any:
     return dataclasses.field(default=default, metadata={"key": key})
 
 
-def without_effect(name: str, doc: str, keys: Mapping[str, tuple[Any, str]]) -> type:
+def without_effect(
+    name: str, doc: str, keys: Mapping[str, tuple[Any, str]], *, replaced: Collection[str] = ()
+) -> type:
     """A leaf of keys that Pulsar's files have and that do nothing here: key → (Pulsar's default,
-    reason).
+    reason). Of those of them that another key has `replaced`, no value but the default is accepted.
     """
     fields = [
         (key, type(default), conf(key, default, f"{NO_EFFECT}{why}"))
         for key, (default, why) in keys.items()
     ]
-    return make_dataclass(name, fields, namespace={"__doc__": doc}, frozen=True, kw_only=True)
+
+    def contradictions(leaf: Any) -> Iterable[tuple[tuple[str, ...], str]]:
+        for key in replaced:
+            default, why = keys[key]
+            if (value := getattr(leaf, key)) != default:
+                yield (key,), f"{key} = {value}: it does nothing any more; {why}"
+
+    namespace = {"__doc__": doc} | ({"contradictions": contradictions} if replaced else {})
+    return make_dataclass(name, fields, namespace=namespace, frozen=True, kw_only=True)
 
 
 @runtime_checkable

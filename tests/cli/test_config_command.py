@@ -75,6 +75,19 @@ def test_check_of_values_that_cannot_act_together(
     assert "is above loadBalancerAvgShedderHighThreshold" in capsys.readouterr().err
 
 
+def test_a_replaced_key_names_what_replaces_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its old default, which files of earlier versions have, is accepted; nothing else."""
+    path = tmp_path / "broker.conf"
+    path.write_text("loadManagerBalancedMovePrice=0.004\n")
+    assert main(["config", "check", str(path)]) == 0
+    path.write_text("loadManagerBalancedMovePrice=0.001\n")
+    assert main(["config", "check", str(path)]) == 2
+    text = capsys.readouterr().err
+    assert "= 0.001: it does nothing any more; loadManagerBalancedDifferencePercent" in text
+
+
 def test_check_shows_all_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Bad values, unknown strategies, contradictions and unknown keys are shown together; a value
     that cannot be parsed takes no part in contradictions.

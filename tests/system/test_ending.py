@@ -146,16 +146,16 @@ def test_as_the_first_process_of_a_container(tmp_path: Path, pipe: Path) -> None
 
 def test_while_zookeeper_is_away(tmp_path: Path, silent: str) -> None:
     """A broker that waits for its session stops in order. It has said what of its settings does
-    nothing, and what replaces it.
+    nothing, and why.
     """
-    sets = ("metadataStoreOperationTimeoutSeconds=600", "loadManagerBalancedMovePrice=0.001")
+    sets = ("metadataStoreOperationTimeoutSeconds=600", "loadManagerMigrationEnabled=true")
     command = broker(free_ports(2), silent, *(word for text in sets for word in ("--set", text)))
     with started(command, tmp_path) as (process, log):
         wait_for(lambda: _connected(process), "it connects", LONG_S)
         process.terminate()
         assert process.wait(LONG_S) == 0, log.read_text()
         assert "Traceback" not in log.read_text()
-        assert "loadManagerBalancedDifferencePercent replaced it" in log.read_text()
+        assert "brokers with both managers always get on" in log.read_text()
 
 
 def _connected(process: subprocess.Popen[bytes]) -> bool:

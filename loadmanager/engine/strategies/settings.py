@@ -246,4 +246,5 @@ OtherManagerSettings = without_effect(
         "maxConcurrentTopicLoadRequest": (5000, "a topic in memory is loaded at once"),
         "topicLoadTimeoutSeconds": (60, "a topic in memory is loaded at once"),
     },
+    replaced=("loadManagerBalancedMovePrice",),
 )
