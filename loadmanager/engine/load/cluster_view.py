@@ -33,7 +33,9 @@ T = TypeVar("T")
 ABSENT_MS_MAX = 24 * 3600_000
 """When a bundle last left a broker is forgotten after this time, if the broker is not there."""
 PENDING_MS_MAX = 60_000
-"""A placement that no report shows within this time does not count any more."""
+"""A placement that no report shows within this time does not count any more; one whose broker has
+reported nothing since counts until it does, as brokers that little happens to report rarely.
+"""
 NO_OWNERS: Mapping[str, str] = {}
 NO_VERSIONS: Mapping[str, str] = {}
 NOBODY = ""
@@ -129,7 +131,11 @@ class ClusterView:
         self._pending = Pending()
         self._served = Served({}, {}, {})
         self._placed_ms = _Times()
-        """Bundle on its way → when it was placed."""
+        """Bundle on its way → when it was placed, for a minute."""
+        self._unconfirmed_ms = _Times()
+        """The same, of those whose brokers have reported nothing since."""
+        self._reported_ms: dict[str, int] = {}
+        """brokerId → when its last report came, in the modular manager."""
         self._unloaded_ms = _Times()
         self._unloaded_brokers_ms = _Times()
         self._unreported_ms = _Times()
@@ -155,6 +161,7 @@ class ClusterView:
         before = self.reports.get(broker_id)
         self.reports[broker_id] = report
         self._others.add(broker_id)
+        self._reported_ms[broker_id] = now_ms
         self.time_averages.changed(broker_id)
         if self.bundle_data.observe(broker_id, report.last_stats) and before is not None:
             self._unreported_ms.set(before.last_stats.keys() - report.last_stats.keys(), now_ms)
@@ -168,6 +175,9 @@ class ClusterView:
             self._arrived(broker_id, report.bundles or report.last_stats)
             coming = self._pending.bundles.keys() & report.last_stats.keys()
             self._pending.update(self.bundle_data.expect, sorted(coming))
+            if self._unconfirmed_ms:
+                on_its_way = self._pending.get(broker_id, {})
+                self._forget_placements([it for it in on_its_way if it in self._unconfirmed_ms])
 
     def observe_top_bundles(self, top_bundles: Mapping[str, TopBundlesLoadData]) -> None:
         """The brokers published their busiest bundles (extensible manager): brokerId → bundles."""
@@ -203,12 +213,13 @@ class ClusterView:
         self._orphans.update(coming)
         self._unreported_ms.set(coming, now_ms)
         self.load_data.pop(broker_id, None)
+        self._reported_ms.pop(broker_id, None)
         self._forget_placements(coming)
 
     def placed(self, bundle: str, broker_id: str, now_ms: int) -> None:
         """A bundle is on its way to a broker: it counts there until that broker reports it."""
         if self.under_way(bundle, now_ms) != broker_id:  # a repeated lookup does not renew it
-            if bundle in self._placed_ms:
+            if bundle in self._pending.bundles:
                 self._forget_placements([bundle])
             self._pending.add(bundle, broker_id, self.bundle_data.expect(bundle))
             self._served.placed(broker_id, [bundle])
@@ -246,7 +257,7 @@ class ClusterView:
 
     def forget_ageing(self) -> None:
         """Forget placements under way and whatever else ages, because the input has no clock."""
-        self._forget_placements(list(self._placed_ms))
+        self._forget_placements([*self._placed_ms, *self._unconfirmed_ms])
         self._forget_unreported(list(self._unreported_ms))
 
     # Queries
@@ -365,6 +376,7 @@ class ClusterView:
             if broker is not None:
                 self._served.not_placed(broker, [bundle])
             self._placed_ms.pop(bundle, None)
+            self._unconfirmed_ms.pop(bundle, None)
         self.placed_again.difference_update(bundles)
         self._pending.remove(bundles)
 
@@ -380,10 +392,24 @@ class ClusterView:
         """Forget what has aged; each report and each snapshot does it."""
         lost = self._placed_ms.until(now_ms - PENDING_MS_MAX + 1)
         if lost:
-            self._forget_placements(lost)
+            self._doubt_placements(lost)
+        unconfirmed = self._unconfirmed_ms.until(now_ms - UNREPORTED_MS_MAX + 1)
+        if unconfirmed:
+            self._forget_placements(unconfirmed)
         unreported = self._unreported_ms.until(now_ms - UNREPORTED_MS_MAX + 1)
         if unreported:
             self._forget_unreported(unreported)
+
+    def _doubt_placements(self, bundles: Iterable[str]) -> None:
+        """Forget these placements, but for those whose brokers have reported nothing since."""
+        for bundle in bundles:
+            reported_ms = self._reported_ms.get(self._pending.broker_of(bundle) or "")
+            placed_ms = self._placed_ms[bundle]
+            if reported_ms is None or reported_ms > placed_ms:
+                self._forget_placements([bundle])
+            else:
+                del self._placed_ms[bundle]
+                self._unconfirmed_ms.set([bundle], placed_ms)
 
     def _forget_unreported(self, bundles: list[str]) -> None:
         reported = self._reported(set(bundles))

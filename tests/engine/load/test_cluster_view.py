@@ -91,6 +91,36 @@ def test_a_placement_counts_for_a_minute() -> None:
     assert pending(view, NOW_MS + PENDING_MS_MAX) == {}
 
 
+def test_a_placement_counts_until_its_broker_reports_anything() -> None:
+    """Brokers to which little happens report every fifteen minutes; what came counts meanwhile."""
+    late_ms = NOW_MS + 10 * PENDING_MS_MAX
+
+    def placed() -> ClusterView:
+        view = ClusterView()
+        view.observe("b1", a_report(a=7), NOW_MS - 1)
+        view.placed(B, "b1", NOW_MS)
+        assert pending(view, late_ms) == {"b1": {B}}
+        assert view.under_way(B, late_ms) is None  # a lookup may choose anew
+        return view
+
+    view = placed()
+    view.placed("t/o/0x00000000_0xffffffff", "b1", late_ms)
+    view.observe("b2", LocalBrokerData(), late_ms)
+    assert len(pending(view, late_ms)["b1"]) == 2
+    view.observe("b1", a_report(a=7), late_ms + 1)
+    assert pending(view, late_ms + 1) == {"b1": {"t/o/0x00000000_0xffffffff"}}  # which may yet come
+    view = placed()
+    view.observe("b1", a_report(a=7, b=1), late_ms)
+    assert pending(view, late_ms) == {}
+    view = placed()
+    view.placed(B, "b2", late_ms)
+    assert pending(view, late_ms) == {"b2": {B}}
+    view = placed()
+    view.gone("b1", late_ms)
+    assert pending(view, late_ms) == {}
+    assert pending(placed(), NOW_MS + UNREPORTED_MS_MAX) == {}
+
+
 def test_a_broker_that_goes_takes_along_what_was_on_its_way() -> None:
     """And its averages, but not those of its bundles, which another broker will own, and not the
     time at which it was unloaded: it may come back.
