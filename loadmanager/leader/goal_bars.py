@@ -48,6 +48,7 @@ class GoalWait:
     """Bundle → why a guard did not let it go when it was last tried; it is tried again later."""
     arriving: frozenset[str] | None = None
     """The bundles that were on their way when no move helped any more; later ones do not count."""
+    arriving_since_ms: int = 0
 
     def why(self, now_ms: int) -> Reason | None:
         """What bars it, until it is time to look again."""
@@ -61,14 +62,16 @@ class GoalWait:
 
     def for_arrivals(self, snapshot: ClusterSnapshot, goal: Goal) -> Bar | None:
         """The wait for bundles that are on their way; to the broker that is to be emptied, or to
-        any.
+        any. After a minute they count as they are expected to arrive: a broker to which little
+        happens reports rarely.
         """
         under_way = snapshot.under_way
         emptied = under_way.get(goal.broker, ()) if isinstance(goal, Emptied) else None
         coming = frozenset(under_way.bundles if emptied is None else emptied)
         if self.arriving is None:
-            self.arriving = coming
-        count = len(coming & self.arriving)
+            self.arriving, self.arriving_since_ms = coming, snapshot.now_ms
+        waits = snapshot.now_ms - self.arriving_since_ms < LATEST_MS
+        count = len(coming & self.arriving) if waits else 0
         text = f"{count} bundles are on their way to brokers whose reports do not have them yet"
         return Bar(Reason("UnderWay", text), snapshot.now_ms + SOON_MS) if count else None
 
