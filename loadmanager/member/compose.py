@@ -137,7 +137,7 @@ class ComposedMember:
             brokers=Brokers(
                 base.store, base.clock, base.corrupt, leads=lambda: leading.load_manager is not None
             ),
-            namespaces=Namespaces(documents, base.broker, base.corrupt),
+            namespaces=Namespaces(documents, base.broker, base.corrupt, base.clock.monotonic_s),
             policies=PlacementPolicies(documents, base.broker.value.cluster_name, base.corrupt),
             wishes=OperatorWishes(documents, base.clock, base.corrupt),
             leading=leading,
