@@ -37,7 +37,7 @@ from loadmanager.cli.admin.downtimes import (
     unproven,
 )
 from loadmanager.cli.admin.held_clients import held_now
-from loadmanager.cli.admin.known_names import near_then
+from loadmanager.cli.admin.names_then import near_then
 from loadmanager.cli.admin.nearest import did_you_mean
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
