@@ -101,6 +101,38 @@ def test_a_crash_right_after_a_restart_is_no_stop(tmp_path: Path) -> None:
     assert orderly == [False, True, False]
 
 
+DOWN, UP = at(9, 20, 55), at(9, 40, 55)
+
+
+def all_stopped(cluster: Cluster) -> None:
+    """Ctrl-C of all, and another start twenty minutes later. The leader has no bundles; the last
+    load of each is of up to a minute before.
+    """
+    for broker in range(3):
+        for bundle in of_broker(cluster, broker) if broker else ():
+            cluster.acquired(0, broker, 540, bundle)
+            cluster.released(0, broker, DOWN, bundle, "stop")
+            cluster.acquired(0, broker, UP + 0.1, bundle)
+        member(cluster, broker, DOWN, broker, event="stops")
+        member(cluster, broker, UP, broker, event="starts")
+    for epoch, minute, leader, before in [(1, 540, 0, None), (2, UP, 1, "b0")]:
+        fields = {"event": "leads", "epoch": epoch, "before": before}
+        member(cluster, leader, minute, leader, **fields)
+
+
+def test_a_stop_without_bundles_that_no_leader_sees_is_in_order(tmp_path: Path) -> None:
+    """That of the leader, when the whole cluster is stopped."""
+    answer = told(tmp_path, all_stopped, away=lambda _, minute: 561 <= minute < 581)
+    rows = [(name, how, ts // 1000) for name, how, ts, _, _ in outages(answer)]
+    assert sorted(rows) == [(f"b{broker}", "stop", ms(DOWN) // 1000) for broker in range(3)]
+    (card,) = [card for card in answer["findings"] if card["question"] == "outages"]
+    assert card["title"] == "The whole cluster was down at 09:20 for 20 minutes"
+    assert "All 3 brokers were away: 3 stopped in order." in card["text"]
+    assert card["advice"].startswith("Nothing, if that was meant")
+    rows = answer["tables"]["leaders"]["rows"]
+    assert [(row["before"], row["orderly"]) for row in rows] == [(None, False), ("b0", True)]
+
+
 def test_brokers_that_crashed_before_the_last_one_stopped_have_their_card(tmp_path: Path) -> None:
     """b0 and b1 are killed for good, nobody asks for their bundles, and b2 is stopped 70 s later,
     with the end of the records: too soon for a silence.

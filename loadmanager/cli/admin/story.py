@@ -470,6 +470,8 @@ def _member(event: ArchivedEvent) -> str:
         return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "starts":
         return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
+    if change.event == "stops":
+        return f"{change.of} stops in order"
     if change.event == "leads":
         before = f"; before it {change.before} did" if change.before else ""
         return f"{change.of} leads, term {change.epoch}{before}"
