@@ -280,6 +280,39 @@ def store_away(cluster: Cluster) -> None:
         member(cluster, broker, at(9, 30, 43), broker, **proven)
 
 
+def test_an_outage_that_many_felt_is_worse_than_one_that_nobody_felt(tmp_path: Path) -> None:
+    """b0's bundles have no client, and no owner for 40 s; those of b1 and b2 for 6 s: of b1 one
+    has a hundred producers, the others of both have one.
+    """
+
+    def crashed(cluster: Cluster) -> None:
+        crashes = (0, at(9, 15, 17), 40), (1, at(9, 30, 32), 6), (2, at(9, 45, 47), 6)
+        for broker, begun, lasted_s in crashes:
+            for bundle in of_broker(cluster, broker):
+                cluster.acquired(0, broker, 541, bundle, life=1)
+                cluster.acquired(0, (broker + 1) % 3, begun + lasted_s / 60, bundle, life=2)
+            left = {**LEFT, "unheardMs": 1000 * lasted_s}
+            member(cluster, (broker + 1) % 3, begun + lasted_s / 60, broker, **left)
+            member(cluster, broker, begun + (lasted_s + 4) / 60, broker, event="starts")
+
+    def producers(bundle: str) -> int:
+        if bundle in of_broker(made, 0):
+            return 0
+        return 100 if bundle == of_broker(made, 1)[0] else 1
+
+    made = Cluster(tmp_path / "unused", brokers=3, spaces=6, every=1)
+    answer = told(tmp_path, crashed, producers=producers)
+    found = [card for card in answer["findings"] if card["question"] == "outages"]
+    assert [card["where"] for card in found] == ["b1", "b2", "b0"]
+    assert [card["importance"] >= 80 for card in found] == [True, True, False]
+    assert "client-minutes" in found[0]["hurt"]
+    assert found[2]["hurt"].startswith("nobody")
+    rows = {row["broker"]: row for row in answer["tables"]["outages"]["rows"]}
+    assert [round(rows[name]["clients"]) for name in ("b0", "b1", "b2")] == [0, 103, 4]
+    assert rows["b0"]["client_minutes"] == 0 < rows["b2"]["client_minutes"]
+    assert rows["b1"]["client_minutes"] > 20 * rows["b2"]["client_minutes"]
+
+
 def test_an_outage_of_the_metadata_store_has_a_card(tmp_path: Path) -> None:
     """Whom it did not answer, when, for how long, and whom that hurt."""
     answer = told(tmp_path / "all", store_away)
