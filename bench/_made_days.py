@@ -55,6 +55,8 @@ class Behaviour:
     owner: Callable[[int, int, int], int | None] | None = None
     """Namespace, half, minute → the broker; None: nobody, or the bundle is not there."""
     away: Callable[[int, int], bool] = lambda _broker, _minute: False
+    producers: Callable[[str], int] = lambda _bundle: 4
+    """Bundle → its producers."""
     ahead_s: Callable[[int], float] = lambda _broker: 0.0
     """Broker → by how much its clock is ahead."""
 
@@ -115,7 +117,7 @@ class Cluster:
                 used = min(used * rng.uniform(0.97, 1.03), 1.0)
                 at = minute + self.every * (broker + 1) / (self.brokers + 1)
                 at += how.ahead_s(broker) / 60
-                self._load(day, broker, at, used, of_broker)
+                self._load(day, broker, at, used, of_broker, how)
 
     def _load(
         self,
@@ -124,6 +126,7 @@ class Cluster:
         at: float,
         used: float,
         bundles: list[tuple[str, float, float]],
+        how: Behaviour,
     ) -> None:
         interval = {"intervalMs": self.every * history.MINUTE_MS}
         nothing = {"usage": 0.0, "limit": 100.0}
@@ -139,7 +142,8 @@ class Cluster:
         self.add(day, "broker_load", broker, at, fields)
         for bundle, value, rate in bundles:
             load = {**interval, "bundle": bundle, "msgRateIn": rate, "msgThroughputIn": value}
-            self.add(day, "bundle_load", broker, at, {**load, "topics": 8, "producers": 4})
+            producers = how.producers(bundle)
+            self.add(day, "bundle_load", broker, at, {**load, "topics": 8, "producers": producers})
 
     def step(
         self,

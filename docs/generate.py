@@ -58,6 +58,7 @@ OF_THE_PAGE = (
     "FindingsShown",
     "GoalsShown",
     "HeatShown",
+    "InterruptionsShown",
     "LastSeen",
     "LossShown",
     "MovesShown",

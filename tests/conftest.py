@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -23,6 +24,7 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 pytest.register_assert_rewrite("loadmanager.testing.store_contract")
 
+DATA = Path(__file__).parents[1] / "data"
 SPARK = "tests/nightly/"
 ON_HDFS = ("tests/nightly/test_shared_storage.py", "tests/nightly/test_standalone_cluster.py")
 """Modules whose Java processes are their own, but for one HDFS, which takes long to start."""
@@ -183,6 +185,16 @@ def _clients_are_closed() -> Iterator[None]:
     yield
     left = [thread.name for thread in threading.enumerate() if "zk_loop" in thread.name]
     assert not left, f"ZooKeeper clients that nobody closed: {left}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _data_are_not_in_the_tree() -> Iterator[None]:
+    """No test writes where `make run` does: its next cluster would take the records of tests for
+    its own, and tell that it was down. Looks at modules that run before the first that does.
+    """
+    before = DATA.exists()
+    yield
+    assert before or not DATA.exists(), f"this module, or one beside it, has made {DATA}"
 
 
 @pytest.fixture(scope="module", autouse=True)

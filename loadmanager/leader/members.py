@@ -59,8 +59,6 @@ TAKEN_WITHIN_MS = 2_000
 """What was taken from a lost broker so shortly before it was seen to leave, it owned: it lives no
 more since the last third of its session, so nothing was moved away from it then.
 """
-STOPPED_WITHIN_MS = 120_000
-"""A leader that stopped in order did so at most this long before or after the next one began."""
 
 LOST = gauge(
     "loadmanager_lost_brokers", "As leader: brokers whose session was lost, and that are not back"
@@ -174,10 +172,11 @@ class TermMembers:
         None: now.
         """
         await self._read()
-        term = self.moves.term
+        last, term = self._terms[-1] if self._terms else None, self.moves.term
         at_ms = term.clock.now_ms() if since_ms is None else since_ms
-        begun = _TermBegun(term.epoch, self.store.leader, at_ms)
-        before = self._terms[-1].leader if self._terms else None
+        orderly = last is not None and await self._has_stopped(last)
+        begun = _TermBegun(term.epoch, self.store.leader, at_ms, orderly)
+        before = None if last is None else last.leader
         self.record(of=begun.leader, event="leads", epoch=begun.epoch, before=before, ts=at_ms)
         self._terms = [*self._terms, begun][-TERMS_MAX:]
 
@@ -214,7 +213,6 @@ class TermMembers:
             if await self._returning.step(entry.absence, entry.awaited, entry.waited):
                 self._tell_clients(entry.absence)
         self._forget_old()
-        self._look_at_the_last_leader()
         await self._save()
 
     def _is_new(self, departure: Departure) -> bool:
@@ -295,15 +293,23 @@ class TermMembers:
             return None
         return absence.unheard_ms + max(0, self.moves.term.clock.now_ms() - absence.left_at)
 
+    async def _has_stopped(self, term: _TermBegun) -> bool:
+        """Whether a leader said farewell after its term had begun: it does so before it resigns."""
+        farewell = await self._farewell(term.leader)
+        return farewell is not None and farewell.at >= term.at
+
     async def _how(self, departure: Departure) -> HowLeft:
-        path = paths.farewell(departure.broker)
+        farewell = await self._farewell(departure.broker)
+        own = farewell is not None and farewell.session == departure.session
+        return "stopped" if own else "lost"
+
+    async def _farewell(self, broker: str) -> Farewell | None:
+        path = paths.farewell(broker)
         node = await self.store.store.get(path)
         if node is not None:
             with self.store.corrupt.left_out("members", path):
-                farewell = msgspec.json.decode(node.value, type=Farewell)
-                if farewell.session == departure.session:
-                    return "stopped"
-        return "lost"
+                return msgspec.json.decode(node.value, type=Farewell)
+        return None
 
     async def _ask(self, entry: _Entry) -> None:
         """Ask a broker whose session is over for a sign."""
@@ -411,13 +417,6 @@ class TermMembers:
         await self.store.store.commit([*self.store.checks, write])
         self._stored = value
         self.moves.handed_over = frozenset(each.move.id for each in moves)
-
-    def _look_at_the_last_leader(self) -> None:
-        """Did it stop in order when this term began?"""
-        before, begun = ([None, *self._terms])[-2:]
-        entry = None if before is None else self._book.get(before.leader)
-        if begun is not None and entry is not None and entry.absence.how != "lost":
-            begun.orderly |= abs(entry.absence.left_at - begun.at) <= STOPPED_WITHIN_MS
 
     def leader_changes(self) -> list[LeaderChange]:
         """The last terms that began after another one, whoever led."""

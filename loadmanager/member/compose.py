@@ -137,7 +137,7 @@ class ComposedMember:
             brokers=Brokers(
                 base.store, base.clock, base.corrupt, leads=lambda: leading.load_manager is not None
             ),
-            namespaces=Namespaces(documents, base.broker, base.corrupt),
+            namespaces=Namespaces(documents, base.broker, base.corrupt, base.clock.monotonic_s),
             policies=PlacementPolicies(documents, base.broker.value.cluster_name, base.corrupt),
             wishes=OperatorWishes(documents, base.clock, base.corrupt),
             leading=leading,
@@ -285,6 +285,7 @@ class ComposedMember:
             reporter=self.reporter,
             election=self._election,
             hang_up=hang_up,
+            said_farewell=self._on_farewell,
             clock=self.base.clock,
             settings=self.base.broker,
             unloads_per_s_max=unloads_per_s_max,
@@ -293,6 +294,10 @@ class ComposedMember:
     def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is None and broker_id == self.base.broker_id:
             self.session_keeper.verify_registration()  # it was deleted or overwritten
+
+    def _on_farewell(self) -> None:
+        if self._recorder is not None:
+            self._recorder.stops()
 
     def _on_plan(self, epoch: int, cycle: int, plan: Plan, ids: Sequence[str]) -> None:
         if self._recorder is not None:

@@ -5,6 +5,7 @@ Pulsar's `NamespaceBundleFactory` and `NamespaceResources`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -66,14 +67,18 @@ class Namespaces:
     """Reads and writes tenants and namespaces; caches boundaries until a watch reports a change."""
 
     def __init__(
-        self, store: Store, settings: Live[BrokerSettings], corrupt: Corrupt | None = None
+        self,
+        store: Store,
+        settings: Live[BrokerSettings],
+        corrupt: Corrupt | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._corrupt = corrupt or Corrupt()
         self._settings = settings
         self._bundles: dict[NamespaceName, NamespaceBundles] = {}
         self._generation = 0
-        self.names = KnownNames(store)
+        self.names = KnownNames(store, now_s)
 
     # Boundaries
 
@@ -129,8 +134,8 @@ class Namespaces:
         return bundle_range not in {str(span) for span in boundaries.ranges}
 
     def cached_bundle_of(self, topic: TopicName) -> str | None:
-        """The bundle of a topic, if the boundaries are in the cache. Raises `NotFoundError` if it
-        is in memory that the namespace does not exist.
+        """The bundle of a topic, if the boundaries are in the cache. Raises `NotFoundError` if
+        `names` lacks the namespace.
         """
         cached = self._bundles.get(topic.namespace)
         if cached is not None:

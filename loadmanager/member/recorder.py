@@ -69,6 +69,16 @@ class Recorder:
         recording = Interval(base.broker, lambda settings: settings.history_interval_s)
         base.scope.spawn(every(recording, self.sample, "record", base.steps), "record")
 
+    def stops(self) -> None:
+        """Record that the member stops in order: where all stop, no leader sees the last one leave,
+        and one without bundles gives none up.
+        """
+        base = self.base
+        stops = MemberChange(
+            ts=base.clock.now_ms(), broker=base.broker_id, of=base.broker_id, event="stops"
+        )
+        self.history.append(stops)
+
     def stood_still(self, seconds: float) -> None:
         """This process did nothing for so long, until now: nor did its clients get anything."""
         base, report = self.base, self.reporter.report

@@ -27,6 +27,7 @@ async def stop(
     reporter: Reporter,
     election: StoreElection,
     hang_up: Callable[[], Awaitable[None]],
+    said_farewell: Callable[[], None],
     clock: Clock,
     settings: Live[BrokerSettings],
     unloads_per_s_max: int,
@@ -39,6 +40,7 @@ async def stop(
         async with asyncio.timeout(settings.value.shutdown_timeout_ms / 1000):
             ownership.accepting = False
             await reporter.unregister()
+            said_farewell()
             await election.resign()
             await release_all(ownership, clock, settings, unloads_per_s_max=unloads_per_s_max)
             await hang_up()

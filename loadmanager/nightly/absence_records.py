@@ -29,8 +29,13 @@ LEFT_IN_ORDER = ("stopped", "drained")
 """How leaders saw a broker leave that stopped in order."""
 
 
+def in_order(left: Row) -> bool:
+    """Whether a broker left in order, or stopped so by its own record."""
+    return left["event"] == "stops" or left["how"] in LEFT_IN_ORDER
+
+
 def left_ms(left: Row) -> int:
-    """When the session of a broker that left was over, by the leader's clock."""
+    """When the session of a broker that left was over, by the clock of whoever recorded that."""
     at_ms: int | None = left["left_at"]
     return int(left["ts"]) if at_ms is None else at_ms
 
@@ -64,10 +69,13 @@ class AbsenceRecords:
 
     @cached_property
     def _own(self) -> dict[str, list[int]]:
-        """Broker → when it recorded a load, a step of a bundle or a decision, or that it started.
-        Without the loss of a bundle, which a broker that was paused finds out later.
+        """Broker → when it recorded a load, a step of a bundle or a decision, or that it started or
+        stopped. Without the loss of a bundle, which a broker that was paused finds out later.
         """
         signs = {broker: list(starts) for broker, starts in self._starts.items()}
+        for change in self.day.facts.members:
+            if change["event"] == "stops":
+                signs.setdefault(change["of"], []).append(change["ts"])
         for step in self.day.facts.steps:
             if step.cause != LifeCause.LOSS.value:
                 signs.setdefault(step.broker, []).append(step.ts)
@@ -80,10 +88,12 @@ class AbsenceRecords:
 
     @cached_property
     def _left(self) -> list[RecordedDeparture]:
-        return [self._departure(it) for it in self.day.facts.members if it["event"] == "left"]
+        """As leaders saw it, or as a broker that stopped recorded itself."""
+        left = [it for it in self.day.facts.members if it["event"] in ("left", "stops")]
+        return [self._departure(it) for it in left]
 
     def _departure(self, left: Row) -> RecordedDeparture:
-        broker, lost = left["of"], left["how"] not in LEFT_IN_ORDER
+        broker, lost = left["of"], not in_order(left)
         ahead = self.day.corrections.get(broker, 0.0)
         ahead -= self.day.corrections.get(left["broker"], 0.0)
         at_ms = round(left_ms(left) + ahead)

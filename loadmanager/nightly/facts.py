@@ -366,14 +366,14 @@ class Facts:
 
     @cached_property
     def members(self) -> list[dict[str, Any]]:
-        """What was recorded of brokers that left, started, stood still or had no proof of their
-        sessions, and of leaders that began, in order of time.
+        """What was recorded of brokers that left, started, stopped, stood still or had no proof of
+        their sessions, and of leaders that began, in order of time.
         """
         changes = self._rows(
             "SELECT ts, broker, of, event, how, epoch, before, unheardMs AS unheard_ms, "
             "leftAt AS left_at, tookMs AS took_ms "
             f"FROM {good('member')} "
-            "WHERE event IN ('left', 'leads', 'starts', 'stood', 'proven') "
+            "WHERE event IN ('left', 'leads', 'starts', 'stops', 'stood', 'proven') "
             f"ORDER BY ts DESC, broker, of, event, how, epoch LIMIT {CHANGES_MAX}"
         )
         return sorted(changes, key=lambda row: (row["ts"], row["broker"], row["of"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,23 @@ def clients_of(namespaces: Iterable[str], how: str, most: int = TENANTS_MAX) -> 
         return f"clients that no record names: {how}"
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"clients of {', '.join(names[:most])}{rest}: {how}"
+
+
+def clients_per_bundle(names: Collection[str], day: Day) -> Mapping[str, float] | None:
+    """Bundle → its producers and consumers, on the mean of the time that it had an owner that day;
+    without those of which no load is recorded. None: no client of any bundle is recorded.
+    """
+    bundles = day.facts.bundles
+    if not pc.sum(bundles["connection_hours"]).as_py():
+        return None
+    intervals_ms = _intervals(day)
+    hours, clients = dict[str, float](), dict[str, float]()
+    wanted = pc.is_in(bundles["bundle"], pa.array(sorted(names), pa.string()))
+    for row in bundles.filter(wanted).to_pylist():
+        name, spent_h = row["bundle"], row["samples"] * intervals_ms.get(row["broker"], 0) / HOUR_MS
+        hours[name] = hours.get(name, 0.0) + spent_h
+        clients[name] = clients.get(name, 0.0) + row["connection_hours"]
+    return {name: clients[name] / spent_h for name, spent_h in hours.items() if spent_h > 0}
 
 
 def in_words(hurt: Hurt, day: Day) -> str:

@@ -70,7 +70,8 @@ PROBLEM, WARNING = Severity.PROBLEM, Severity.WARNING
 def test_a_good_host_has_no_finding() -> None:
     """Everything that is looked at is told, and fine."""
     assert not _said(host.check(HOST))
-    assert len(list(host.check(HOST))) == 4
+    assert len(list(host.check(HOST))) == 3
+    assert [each.text for each in host.check_nic(HOST)] == ["10 Gbit/s"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,6 @@ def test_a_good_host_has_no_finding() -> None:
         ({"memory_here": GIB // 4}, {"memory": WARNING}),
         ({"open_files": (1024, 4096)}, {"open files": WARNING}),
         ({"open_files": (1024, resource.RLIM_INFINITY)}, {}),
-        ({"nic_fault": "eth0 reports a speed of -1"}, {"NIC": WARNING}),
         ({"disks": {"topics": (Path("/t"), GIB // 2, 100 * GIB)}}, {"topics: /t": PROBLEM}),
         ({"disks": {"topics": (Path("/t"), 5 * GIB, 100 * GIB)}}, {"topics: /t": WARNING}),
         ({"disks": {"topics": (Path("/t"), 50 * GIB, 100 * GIB)}}, {}),
@@ -117,6 +117,33 @@ def test_brokers_here_report_what_is_here() -> None:
     assert _said(here.check(HOST, _reported(4, 32), own)) == {"10.0.0.1:8080": PROBLEM}
     assert not _said(here.check(HOST, _reported(64, 512, "10.0.0.2:8080"), own))
     assert not _said(here.check(HOST, None, own))
+
+
+NO_SPEED = replace(HOST, nic_fault="eth0 reports a speed of -1; set it", nic_gbps=0.0)
+NO_SENSOR = {"loadmanager_sensor_trusted": {"nicSpeed": 0.0}}
+SPEED = "loadBalancerOverrideBrokerNicSpeedGbps"
+
+
+@pytest.mark.parametrize(
+    ("broker", "said"),
+    [
+        ({"settings": {SPEED: "10"}}, False),  # as `standalone` sets it
+        ({"metrics": {}, "no_metrics": "403", "settings": {SPEED: "10"}}, False),
+        ({}, False),
+        ({"metrics": NO_SENSOR}, True),
+        ({"name": "elsewhere:8080", "settings": {SPEED: "10"}}, True),
+    ],
+)
+def test_a_speed_that_the_brokers_here_know_is_no_finding(
+    broker: dict[str, Any], said: bool
+) -> None:
+    """The system knows none, in a laptop or a virtual machine."""
+    facts = _broker(**{"name": "10.0.0.1:8080", **broker})
+    findings = list(here.check_speed(NO_SPEED, [facts], {"10.0.0.1"}))
+    assert _said(iter(findings)) == ({"NIC": WARNING} if said else {})
+    assert len(findings) == said
+    assert not _said(here.check_speed(HOST, [facts], {"10.0.0.1"}))
+    assert _said(host.check_nic(NO_SPEED)) == {"NIC": WARNING}
 
 
 # ZooKeeper

@@ -13,8 +13,7 @@ from cli.test_admin_command import Shell
 from clusters.running import until
 from msgspec.structs import replace
 
-from loadmanager.cli.admin.client_steps import Waits
-from loadmanager.cli.admin.interruptions import Interruptions, interruptions, uncounted_losses
+from loadmanager.cli.admin.interruptions import sentence
 from loadmanager.engine.history.clients import HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
@@ -22,15 +21,16 @@ from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.interruptions import Interruptions, interruptions, uncounted_losses
 
 
 def test_in_words() -> None:
     """Only what there was; clients that were not seen again are named."""
     at = 13 * 3_600_000
     nobody = "today since 13:00:00Z: 1 move, 0 interruptions of clients"
-    assert str(Interruptions(at, moves=1)) == nobody
+    assert sentence(Interruptions(at, moves=1).shown()) == nobody
     total = Interruptions(at, 12, 1, 34, 33, longest_ms=1_200, sum_ms=14_000)
-    assert str(total) == (
+    assert sentence(total.shown()) == (
         "today since 13:00:00Z: 12 moves, 1 broker lost, 34 interruptions of clients, "
         "longest 1.2 s until attached again, in all 14 s, 1 of them not seen to be back"
     )
@@ -81,18 +81,17 @@ def test_leaders_count_where_records_of_clients_do_not() -> None:
     at = 13 * 3_600_000
     step = ClientStep(ts=at, broker="b0", event="left", name="p", reason=HUNG_UP)
     waits = [Interrupted(step, at, lost=False, back_at=at + 2_000, back="b1")] * 2
-    fewer = Waits(waits, [], [], ["not all was looked at"], {})
-    for by_name in (None, fewer):
+    for by_name in ([], waits):
         total = Interruptions(at, clients=3, back=3, longest_ms=1_000, sum_ms=3_000)
         total.take(by_name)
-        assert str(total) == (
+        assert sentence(total.shown()) == (
             "today since 13:00:00Z: 0 moves, 3 interruptions of clients (as leaders counted, and "
             "not by the records of each client), longest 1.0 s, in all 3.0 s"
         )
-    for by_name, clients in ((fewer, 1), (Waits(waits, [], [], [], {}), 3)):
+    for whole, clients in ((False, 1), (True, 3)):
         total = Interruptions(at, clients=clients, back=clients, longest_ms=1_000, sum_ms=3_000)
-        total.take(by_name)
-        assert str(total) == (
+        total.take(waits, whole=whole)
+        assert sentence(total.shown()) == (
             "today since 13:00:00Z: 0 moves, 2 interruptions of clients, longest 2.0 s until "
             "attached again, in all 4.0 s"
         )
@@ -162,7 +161,7 @@ def test_a_broker_that_stood_still_interrupted_its_clients() -> None:
             change("stood", 90_000, "b2", took_ms=2_000, clients=1),
         ],
     )
-    assert str(total) == (
+    assert sentence(total.shown()) == (
         "today since 13:00:00Z: 0 moves, 1 broker lost, 3 standstills of brokers, 11 interruptions "
         "of clients, longest 6.0 s until attached again, in all 59 s"
     )

@@ -28,13 +28,18 @@ from loadmanager.kit.errors import ForbiddenError
 from loadmanager.kit.metadata.memory import TreeClient
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.limits.bucket import SECOND_NS
+from loadmanager.member.known_names import LOOKS_PER_S
 
 LOOKUP_RESPONSE = 24
 REQUESTS = 200
-RATIO_MAX = 5.0
-"""A refusal may take so many times the work of a PING, in calls of functions."""
+RATIO_MAX = 6.0
+"""A refusal may take so many times the work of a PING, in calls of functions; for a tenant that
+nobody has, it reads the clock twice.
+"""
 STORE_MAX = 4
 """The operations of the first refusal: a tenant, a namespace, and the lists of both."""
+TRIES = 50
+"""Batches of requests, of which each may come when a second begins."""
 STRANGER = ROLES["without permissions"]
 READS = {method.__code__ for method in (TreeClient.get, TreeClient.get_many, TreeClient.children)}
 WRITES = {method.__code__ for method in (TreeClient.create, TreeClient.put, TreeClient.commit)}
@@ -106,8 +111,9 @@ def lookups(names: Iterator[str]) -> bytes:
 @pytest.mark.parametrize("tenant", [NS.tenant, "unknown", "unknown-{}"])
 async def test_a_refusal_costs_little_more_than_a_ping(tenant: str) -> None:
     """Each is answered at once, from memory, in the order of the requests; also when each names
-    another tenant that does not exist. Those that come before the first answer of the store wait
-    for it together; none asks it afterwards.
+    another tenant that does not exist, but for a few a second, which ask the store whether the
+    tenant is there by now. Those that come before the first answer of the store wait for it
+    together.
     """
     async with secured(loadManagerMaxRefusedRequestsPerSecondPerRole="0") as cluster:
         caller = stranger(cluster.brokers[0].parts.hosting)
@@ -116,16 +122,20 @@ async def test_a_refusal_costs_little_more_than_a_ping(tenant: str) -> None:
         with counted() as first:
             caller.say(lookups(itertools.repeat(next(names))))
             await until(lambda: caller.wire.count(LOOKUP_RESPONSE) == REQUESTS)
-        caller.say(lookups(names))
-        await until(lambda: caller.wire.count(LOOKUP_RESPONSE) == 2 * REQUESTS)
-        frames = lookups(names)
-        with counted() as refused:
-            caller.say(frames)
-        assert caller.wire.count(LOOKUP_RESPONSE) == 3 * REQUESTS, "without waiting for anything"
+        batches = 1
+        for batches in range(2, TRIES):
+            frames = lookups(names)
+            with counted() as refused:
+                caller.say(frames)
+            if caller.wire.count(LOOKUP_RESPONSE) == batches * REQUESTS:
+                break  # without waiting for anything
+            answered = batches * REQUESTS
+            await until(lambda all_=answered: caller.wire.count(LOOKUP_RESPONSE) == all_)
+        assert caller.wire.count(LOOKUP_RESPONSE) == batches * REQUESTS
         with counted() as pinged:
             caller.say(PING * REQUESTS)
         assert caller.wire.count(PONG) == REQUESTS
-        assert 0 < first.store <= STORE_MAX
+        assert 0 < first.store <= STORE_MAX + LOOKS_PER_S
         assert (refused.store, pinged.store) == (0, 0)
         assert refused.calls / pinged.calls <= RATIO_MAX
 
@@ -160,13 +170,14 @@ async def test_what_was_absent_is_seen_when_it_is_created() -> None:
 
         assert not await allowed()
         assert not access.namespaces.names.lacks(NS)
-        assert access.namespaces.names.lacks(namespace)
-        with pytest.raises(ForbiddenError):
-            access.knows(("writer",), ("produce",), namespace, topic, what="Produce")
+        with pytest.raises(ForbiddenError):  # it asks the store a few times a second
+            any(
+                access.knows(("writer",), ("produce",), namespace, topic, what="Produce")
+                for _ in range(TRIES * LOOKS_PER_S)
+            )
         session = cluster.tree.session(timeout_s=3600)
         await session.__aenter__()
         await session.put("/admin/policies/late", b"{}")
-        await until(lambda: not access.namespaces.names.lacks_tenant("late"))
         grants = b'{"auth_policies": {"namespace_auth": {"writer": ["produce"]}}}'
         await session.put("/admin/policies/late/ns", grants)
         await eventually(allowed, bool)

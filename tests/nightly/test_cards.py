@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from loadmanager.engine.history.tenures import Tenure
@@ -81,6 +82,8 @@ def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, 
         unowned_s_min=least,
         unowned_s_max=most,
         bundle_minutes=1.0,
+        clients=None,
+        client_minutes=None,
         never_owned=0,
         namespaces=["t/n"],
         worst_bundle="t/n/x",
@@ -103,6 +106,7 @@ def test_a_crash_begins_after_the_last_proof_of_the_session(
             {**step, "last_ts": 300_000},
             {**step, "broker": "b1", "last_ts": 600_000},
         ],
+        bundles=pa.table({"connection_hours": pa.array([], pa.float64())}),
         steps=[],
         terms=[],
         members=[

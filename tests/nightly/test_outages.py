@@ -101,6 +101,38 @@ def test_a_crash_right_after_a_restart_is_no_stop(tmp_path: Path) -> None:
     assert orderly == [False, True, False]
 
 
+DOWN, UP = at(9, 20, 55), at(9, 40, 55)
+
+
+def all_stopped(cluster: Cluster) -> None:
+    """Ctrl-C of all, and another start twenty minutes later. The leader has no bundles; the last
+    load of each is of up to a minute before.
+    """
+    for broker in range(3):
+        for bundle in of_broker(cluster, broker) if broker else ():
+            cluster.acquired(0, broker, 540, bundle)
+            cluster.released(0, broker, DOWN, bundle, "stop")
+            cluster.acquired(0, broker, UP + 0.1, bundle)
+        member(cluster, broker, DOWN, broker, event="stops")
+        member(cluster, broker, UP, broker, event="starts")
+    for epoch, minute, leader, before in [(1, 540, 0, None), (2, UP, 1, "b0")]:
+        fields = {"event": "leads", "epoch": epoch, "before": before}
+        member(cluster, leader, minute, leader, **fields)
+
+
+def test_a_stop_without_bundles_that_no_leader_sees_is_in_order(tmp_path: Path) -> None:
+    """That of the leader, when the whole cluster is stopped."""
+    answer = told(tmp_path, all_stopped, away=lambda _, minute: 561 <= minute < 581)
+    rows = [(name, how, ts // 1000) for name, how, ts, _, _ in outages(answer)]
+    assert sorted(rows) == [(f"b{broker}", "stop", ms(DOWN) // 1000) for broker in range(3)]
+    (card,) = [card for card in answer["findings"] if card["question"] == "outages"]
+    assert card["title"] == "The whole cluster was down at 09:20 for 20 minutes"
+    assert "All 3 brokers were away: 3 stopped in order." in card["text"]
+    assert card["advice"].startswith("Nothing, if that was meant")
+    rows = answer["tables"]["leaders"]["rows"]
+    assert [(row["before"], row["orderly"]) for row in rows] == [(None, False), ("b0", True)]
+
+
 def test_brokers_that_crashed_before_the_last_one_stopped_have_their_card(tmp_path: Path) -> None:
     """b0 and b1 are killed for good, nobody asks for their bundles, and b2 is stopped 70 s later,
     with the end of the records: too soon for a silence.
@@ -246,6 +278,39 @@ def store_away(cluster: Cluster) -> None:
     for broker in range(3):
         proven = {"event": "proven", "tookMs": 18_000 + broker, "unheardMs": 25_000 + broker}
         member(cluster, broker, at(9, 30, 43), broker, **proven)
+
+
+def test_an_outage_that_many_felt_is_worse_than_one_that_nobody_felt(tmp_path: Path) -> None:
+    """b0's bundles have no client, and no owner for 40 s; those of b1 and b2 for 6 s: of b1 one
+    has a hundred producers, the others of both have one.
+    """
+
+    def crashed(cluster: Cluster) -> None:
+        crashes = (0, at(9, 15, 17), 40), (1, at(9, 30, 32), 6), (2, at(9, 45, 47), 6)
+        for broker, begun, lasted_s in crashes:
+            for bundle in of_broker(cluster, broker):
+                cluster.acquired(0, broker, 541, bundle, life=1)
+                cluster.acquired(0, (broker + 1) % 3, begun + lasted_s / 60, bundle, life=2)
+            left = {**LEFT, "unheardMs": 1000 * lasted_s}
+            member(cluster, (broker + 1) % 3, begun + lasted_s / 60, broker, **left)
+            member(cluster, broker, begun + (lasted_s + 4) / 60, broker, event="starts")
+
+    def producers(bundle: str) -> int:
+        if bundle in of_broker(made, 0):
+            return 0
+        return 100 if bundle == of_broker(made, 1)[0] else 1
+
+    made = Cluster(tmp_path / "unused", brokers=3, spaces=6, every=1)
+    answer = told(tmp_path, crashed, producers=producers)
+    found = [card for card in answer["findings"] if card["question"] == "outages"]
+    assert [card["where"] for card in found] == ["b1", "b2", "b0"]
+    assert [card["importance"] >= 80 for card in found] == [True, True, False]
+    assert "client-minutes" in found[0]["hurt"]
+    assert found[2]["hurt"].startswith("nobody")
+    rows = {row["broker"]: row for row in answer["tables"]["outages"]["rows"]}
+    assert [round(rows[name]["clients"]) for name in ("b0", "b1", "b2")] == [0, 103, 4]
+    assert rows["b0"]["client_minutes"] == 0 < rows["b2"]["client_minutes"]
+    assert rows["b1"]["client_minutes"] > 20 * rows["b2"]["client_minutes"]
 
 
 def test_an_outage_of_the_metadata_store_has_a_card(tmp_path: Path) -> None:

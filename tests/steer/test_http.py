@@ -21,7 +21,10 @@ from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.options import FleetOptions
 
-ROUTES = ("fleet", "clusters", "advice", "snapshot", "cluster", "bundles", "decisions", "plans")
+ROUTES = (
+    "fleet", "clusters", "advice", "snapshot", "cluster", "bundles", "decisions", "plans",
+    "interruptions",
+)  # fmt: skip
 
 
 @asynccontextmanager

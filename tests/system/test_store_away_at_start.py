@@ -50,6 +50,7 @@ def test_a_broker_starts(spy: Spy, tmp_path: Path) -> None:
         "brokerServicePort": str(port),
         "webServicePort": str(port + 1),
         "loadManagerStorageDirectory": str(tmp_path / "topics"),
+        "loadManagerHistoryDirectory": str(tmp_path / "history"),
     }
     command = [sys.executable, "-m", "loadmanager", "broker", "--log-format", "json"]
     command += [word for key, text in settings.items() for word in ("--set", f"{key}={text}")]

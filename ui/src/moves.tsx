@@ -4,10 +4,8 @@ import { useEffect, useState } from "preact/hooks";
 import { cancelMove, pauseMoves, resumeMoves } from "./actions";
 import { useNames } from "./decisions";
 import { duration, plural, utc } from "./format";
-import type { Move } from "../generated/openapi";
+import type { InterruptionsShown, Move } from "../generated/openapi";
 import { Goals } from "./goals";
-import { withWaiting } from "./past";
-import type { Today } from "./past";
 import { cluster, goals, moves, panel, recordedMoves, todays } from "./state";
 import { useRecorded } from "./recorded";
 import { Store, use } from "./store";
@@ -78,21 +76,27 @@ function result(move: Move): string {
   return parts.filter(Boolean).join(", ");
 }
 
-function lostText({ lost, losing }: Today): string {
-  if (lost > losing.size && losing.size) return `${lost} losses of ${plural(losing.size, "broker")}`;
+function lostText({ lost, lostBrokers }: InterruptionsShown): string {
+  if (lost > lostBrokers && lostBrokers) return `${lost} losses of ${plural(lostBrokers, "broker")}`;
   return lost ? `${plural(lost, "broker")} lost` : "";
 }
 
-// In the words of `loadmanager admin status`, which counts clients by their own records, if it can.
-export function todayText(today: Today): string {
+function longestText(today: InterruptionsShown): string {
+  const [least, most] = [duration(today.longestMs), duration(today.longestMostMs)];
+  const until = today.byLeaders ? "" : " until attached again";
+  return `longest ${least === most ? least : `${least} to ${most}`}${until}`;
+}
+
+// In the words of `loadmanager admin status`.
+export function todayText(today: InterruptionsShown): string {
   const missing = today.clients - today.back;
   const parts = [
     plural(today.moves, "move"),
     today.failed ? `${plural(today.failed, "move")} failed` : "",
     lostText(today),
     today.stood ? `${plural(today.stood, "standstill")} of brokers` : "",
-    `${plural(today.clients, "interruption")} of clients, as leaders counted`,
-    today.sumMs ? `longest ${duration(today.longestMs)}, in all ${duration(today.sumMs)}` : "",
+    `${plural(today.clients, "interruption")} of clients${today.byLeaders ? ", as leaders counted" : ""}`,
+    today.sumMs ? `${longestText(today)}, in all ${duration(today.sumMs)}` : "",
     today.unheardMs
       ? `up to ${duration(today.unheardMs)} more before a broker counted as lost`
       : "",
@@ -149,11 +153,11 @@ export function Moves(): JSX.Element {
   const missing = list.filter(notBack).length;
   const shown = choice === "missing" ? list.filter(notBack) : list;
   const absent = use(cluster)?.absent ?? [];
-  const losses = absent.map(({ broker, leftAt }) => `${broker} ${leftAt}`);
+  const losses = absent.map(({ broker, leftAt, clientsBack }) => `${broker} ${leftAt} ${clientsBack}`);
   const ended = list.find(({ endedAt }) => endedAt)?.id ?? "";
   const [today] = useRecorded(todays, [ended, ...losses].join(), !then);
   const interrupted =
-    today && today.moves + today.failed + today.lost > 0 ? todayText(withWaiting(today, absent)) : "";
+    today && today.moves + today.failed + today.lost > 0 ? todayText(today) : "";
   const about = queue
     ? [
         queue.running ? plural(queue.running, "move") + " under way" : "",

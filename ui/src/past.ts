@@ -17,6 +17,7 @@ import type {
   HeatSeries,
   HeatShown,
   HoldingLimit,
+  InterruptionsShown,
   Move,
   Outcome,
   PauseShown,
@@ -535,111 +536,8 @@ function pausedAt(changes: ChangeShown[], at: number): PauseShown | null {
 const changeOf = ({ ts, record }: ArchivedEvent): ChangeShown =>
   ({ ...(record as unknown as ChangeShown), ts });
 
-// When something happened, for the bar: brokers that started, left, began to lead or could not prove
-// their session, and moves.
-// What moves and lost brokers did to clients since midnight, or since there are records.
-export interface Today {
-  since: number;
-  moves: number;
-  lost: number;
-  losing: Set<string>; // the brokers that were lost
-  stood: number;
-  clients: number;
-  back: number;
-  longestMs: number;
-  sumMs: number;
-  failed: number;
-  unheardMs: number;
-  counted: [string, number][]; // lost brokers whose clients are among these, and when that was recorded
-}
-
-const EVENTS_MAX = 1_000;
-const SEEN_MS = 10_000; // a leader sees that a session has ended at most so long after its broker goes on
-
-// As `interruptions` of the command line counts them (`cli/admin/interruptions.py`).
-export async function askToday(): Promise<Today> {
-  const midnight = new Date().setHours(0, 0, 0, 0);
-  const question = `events?kind=decision.move&kind=member&since=${midnight}&limit=${EVENTS_MAX}`;
-  const { parts } = await ask<ArchivedEvents>(question);
-  const begins = parts.flatMap(({ recorded }) => recorded.slice(0, 1).map(({ begin }) => begin));
-  // Where an archive has more than it may tell, those before the first one told are left out.
-  const full = parts.filter((part) => part.events.length >= EVENTS_MAX);
-  const allSince = Math.max(midnight, ...full.map((part) => Math.min(...part.events.map(({ ts }) => ts))));
-  const since = Math.max(allSince, begins.length ? Math.min(...begins) : allSince);
-  const today: Today = {
-    since,
-    moves: 0,
-    lost: 0,
-    losing: new Set(),
-    stood: 0,
-    clients: 0,
-    back: 0,
-    longestMs: 0,
-    sumMs: 0,
-    failed: 0,
-    unheardMs: 0,
-    counted: [],
-  };
-  const told = parts.flatMap((part) => part.events).filter(({ ts }) => ts >= allSince);
-  const losses = told.filter(({ kind, record }) => kind === "member" && text(record, "how") === "lost");
-  for (const { kind, ts, record } of told) {
-    const isMember = kind === "member";
-    if (isMember && text(record, "event") === "stood") {
-      addStandstill(today, { ts, record }, losses);
-      continue;
-    }
-    today.moves += Number(!isMember && text(record, "state") === "done");
-    today.failed += Number(!isMember && text(record, "state") === "failed");
-    if (isMember && text(record, "event") === "left" && text(record, "how") === "lost") {
-      today.lost += 1;
-      today.losing.add(text(record, "of"));
-    }
-    if (isMember && text(record, "event") !== "clients") continue;
-    if (isMember) today.counted.push([text(record, "of"), ts]);
-    const longest = figure(record, "clientsWaitedMs") ?? 0;
-    const back = figure(record, "clientsBack") ?? 0;
-    const clients = figure(record, isMember ? "clients" : "clientsClosed");
-    if (clients === null) continue;
-    today.clients += clients;
-    if (clients) today.unheardMs = Math.max(today.unheardMs, figure(record, "unheardMs") ?? 0);
-    today.back += back;
-    today.longestMs = Math.max(today.longestMs, longest);
-    today.sumMs += back * (figure(record, "clientsWaitedMeanMs") ?? longest);
-  }
-  return today;
-}
-
-type Told = Pick<ArchivedEvent, "ts" | "record">;
-
-// A broker that stood still, and its clients, unless it was lost meanwhile: then they count as those.
-function addStandstill(today: Today, { ts, record }: Told, losses: Told[]): void {
-  today.stood += 1;
-  const took = figure(record, "tookMs") ?? 0, clients = figure(record, "clients") ?? 0;
-  const isLoss = (loss: Told): boolean =>
-    text(loss.record, "of") === text(record, "of") && ts - took <= loss.ts && loss.ts <= ts + SEEN_MS;
-  if (losses.some(isLoss) || !clients) return;
-  today.clients += clients;
-  today.back += clients;
-  today.longestMs = Math.max(today.longestMs, took);
-  today.sumMs += clients * took;
-}
-
-// With the clients of lost brokers that are still waited for: they are recorded once all are back, or
-// ten minutes later. As `uncounted_losses` of the command line.
-export function withWaiting(today: Today, absent: AbsentBroker[]): Today {
-  const all = { ...today };
-  for (const each of absent) {
-    if (each.how !== "lost" || each.leftAt < today.since || typeof each.clients !== "number") continue;
-    if (today.counted.some(([of, ts]) => of === each.broker && ts >= each.leftAt)) continue;
-    const longest = each.clientsWaitedMs ?? 0;
-    all.clients += each.clients;
-    all.back += each.clientsBack;
-    all.longestMs = Math.max(all.longestMs, longest);
-    all.sumMs += each.clientsBack * (each.clientsWaitedMeanMs ?? longest);
-    all.unheardMs = Math.max(all.unheardMs, each.unheardMs ?? 0);
-  }
-  return all;
-}
+// What moves and lost brokers did to clients today, as the leader counts it: `admin status` says the same.
+export const askToday = (): Promise<InterruptionsShown> => get<InterruptionsShown>(`${V1}/interruptions`);
 
 // When brokers stood still or could not prove their sessions since then, a line for each event, in the
 // words of `admin status` (`Lapse` in cli/admin/downtimes.py); none: nothing was so.
@@ -766,6 +664,8 @@ export async function askRefused(since: number): Promise<Refusal[]> {
   }));
 }
 
+// When something happened, for the bar: brokers that started, left, began to lead or could not prove
+// their session, and moves.
 export interface Mark {
   ts: number;
   kind: "left" | "back" | "leads" | "proven" | "move";

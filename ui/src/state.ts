@@ -2,7 +2,7 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDecision, askEarlier, askMarks, askMoves, askPast, askRecorded, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, HeatOfTime, Mark, Past, Refusal, Today } from "./past";
+import type { ClientLine, Down, Earlier, HeatOfTime, Mark, Past, Refusal } from "./past";
 import { utc } from "./format";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -20,6 +20,7 @@ import type {
   ClustersShown,
   DecisionShown as Decision,
   HeatShown,
+  InterruptionsShown,
   LastSeen,
   Move,
   MovesShown as Moves,
@@ -324,7 +325,8 @@ async function lookAtLastSeen(): Promise<void> {
 
 export const unproven = (): Promise<string[]> => orNone(askUnproven(Date.now() - HOUR_MS));
 export const refused = (): Promise<Refusal[]> => orNone(askRefused(Date.now() - HOUR_MS));
-export const todays = (): Promise<Today[]> => orNone(askToday().then((today) => [today]));
+export const todays = (): Promise<InterruptionsShown[]> =>
+  orNone(askToday().then((today) => [today]));
 export const recordedMoves = (id?: string): Promise<Move[]> => orNone(askMoves(id));
 export const decisionOf = (id: string): Promise<Decision[]> => orNone(askDecision(id));
 export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());

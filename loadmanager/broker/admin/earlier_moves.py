@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from loadmanager.broker.admin.everybody import Everybody
+from loadmanager.broker.admin.archives_of_all import ArchivesOfAll
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.history.records import Decision, recorded_move
 from loadmanager.engine.moves.move import Author, Move
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
-from loadmanager.kit.history.archive_reader import ArchiveReader
 from loadmanager.kit.units import DAY_MS
-from loadmanager.leader.http.archive import EVENTS_MAX, ROOT, TIME_MAX
+from loadmanager.leader.http.archive import EVENTS_MAX, TIME_MAX
 from loadmanager.leader.move_notes import moves_noted
 from loadmanager.leader.undo_documents import EarlierMoves
 
@@ -52,8 +51,8 @@ class _Parts:
 class MovesOfAll:
     """Finds the moves that decisions and changes of earlier terms made, in all archives."""
 
-    def __init__(self, use: UseCases, everybody: Everybody) -> None:
-        self._use, self._everybody = use, everybody
+    def __init__(self, use: UseCases, archives: ArchivesOfAll) -> None:
+        self._use, self._archives = use, archives
 
     async def find(self, ids: Sequence[str], changes: Iterable[ChangeShown]) -> EarlierMoves:
         """Those of the decisions of earlier terms (`7-12`, or `7-a25` as archives name what has no
@@ -115,34 +114,11 @@ class MovesOfAll:
     async def _ask(
         self, parts: _Parts, kinds: Sequence[str], about: str | None, since_ms: int, until_ms: int
     ) -> None:
-        archive = self._use.archive
-        assert archive is not None
         until = min(until_ms, TIME_MAX)
-
-        def read(reader: ArchiveReader) -> ArchivedEvents:
-            return reader.events(kinds, about, since_ms, until, EVENTS_MAX)
-
-        me = self._use.self_address.broker_id
-        own = ArchivedEvents(part=me, recorded=[], events=[])
-        try:
-            own = await archive.ask(read)
-        except OperationalError:
-            parts.silent.add(me)
-        query = [("kind", kind) for kind in kinds] + ([] if about is None else [("about", about)])
-        query += [("since", f"{since_ms}"), ("until", f"{until}"), ("limit", f"{EVENTS_MAX}")]
-        answers = await self._everybody.ask(
-            "GET", f"{ROOT}/events", ArchivedEvents, lambda: own, query
-        )
-        for part in answers.brokers.values():
+        answer = await self._archives.events(kinds, since_ms, until, EVENTS_MAX, about=about)
+        for part in answer.parts.values():
             parts.add(part)
-        for name in await archive.beside():
-            if name not in answers.brokers:
-                try:
-                    parts.add(await archive.ask(read, name))
-                    answers.no_answer.pop(name, None)
-                except OperationalError:
-                    answers.no_answer.setdefault(name, "its archive cannot be read")
-        parts.silent |= answers.no_answer.keys()
+        parts.silent |= answer.silent
 
 
 def _made(decision: Decision, move: Decision) -> bool:

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
+from loadmanager.broker.admin.archives_of_all import ArchivesOfAll
 from loadmanager.broker.admin.askers import askers
 from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
@@ -61,11 +62,13 @@ from loadmanager.kit.http.tracing import traced
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn, Tls
 from loadmanager.kit.refused_clients import ClientRefusals
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.telemetry import Sample
 from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.events import EVENTS, EventRoutes
 from loadmanager.leader.http.findings import FindingRoutes
 from loadmanager.leader.http.goals import GoalRoutes
+from loadmanager.leader.http.interruptions import InterruptionRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.members import MemberRoutes
 from loadmanager.leader.http.moves import MoveRoutes
@@ -149,7 +152,8 @@ class AdminServer:
     ) -> list[Routes]:
         """The routes of all subjects but permissions, which come last."""
         changes = ChangesOfAll(use, self._everybody)
-        undoing = OperatorsChanges(use, changes, MovesOfAll(use, self._everybody))
+        archives = ArchivesOfAll(use, self._everybody)
+        undoing = OperatorsChanges(use, changes, MovesOfAll(use, archives))
         return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -176,6 +180,7 @@ class AdminServer:
             AuditRoutes(use, changes),
             UndoRoutes(use, undoing.order, undoing.name_others),
             ArchiveRoutes(use),
+            InterruptionRoutes(use, lambda: archives if use.archive else None, SystemClock()),
             MemberRoutes(use),
             EnsembleRoutes(use),
             FindingRoutes(use),

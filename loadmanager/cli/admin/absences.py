@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.downtimes import Downtime, Lapse, down_before
+from loadmanager.cli.admin.downtimes import Downtime, Lapse
 from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.lapses import lapse_of
@@ -25,6 +25,7 @@ from loadmanager.leader.documents.members import (
     AbsentBroker,
     MembersShown,
 )
+from loadmanager.leader.interruptions import down_before
 
 NAMED_MAX = 3
 TOGETHER_MS = 4_000

@@ -26,6 +26,7 @@ from loadmanager.kit.history.archive_answers import (
     ArchivePart,
     ArchiveParts,
 )
+from loadmanager.leader.interruptions import START_MS
 
 ARCHIVE = f"{OWN}/archive"
 ANSWER_S = 5.0
@@ -38,8 +39,6 @@ SIGN_MS = 12_000
 """A broker that lives gives a sign within this time."""
 GAPS_SHOWN = 5
 STARTS_MAX = 500
-START_MS = 60_000
-"""A broker records its start within this time of its archive's."""
 OLD_MS = 120_000
 """Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
 NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}

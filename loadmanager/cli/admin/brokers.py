@@ -28,8 +28,8 @@ from loadmanager.cli.admin.downtimes import (
     say_down,
     silent_at,
 )
-from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
+from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text

@@ -13,8 +13,8 @@ from loadmanager.cli.admin.archives import events_of, incomplete
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.known_names import nothing_then, unknown_then
 from loadmanager.cli.admin.moves import pins_at
+from loadmanager.cli.admin.names_then import nothing_then, unknown_then
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
 from loadmanager.cli.admin.past_owners import PastBundle, bundle_at, bundles_at, in_bundle

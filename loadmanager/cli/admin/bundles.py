@@ -28,7 +28,6 @@ from loadmanager.cli.admin.brokers import report_of
 from loadmanager.cli.admin.bundle_show import bundles_show
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.moves import (
     bundles_merge,
     bundles_move,
@@ -37,6 +36,7 @@ from loadmanager.cli.admin.moves import (
     bundles_unpin,
     pin_text,
 )
+from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.shapes import BundleStatsShown
 from loadmanager.cli.admin.times import at_option, clock, span

@@ -4,38 +4,28 @@ follows whom they interrupted, and a move.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loadmanager.cli.admin.archives import events_of, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.downtimes import Downtime, Lapse, down_before, downtimes, lapses_of
+from loadmanager.cli.admin.downtimes import Lapse, downtimes, lapses_of
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import unproven_of
-from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
-from loadmanager.engine.history.waits import (
-    Interrupted,
-    Loss,
-    Standstill,
-    attached_at,
-    interruptions_of,
-)
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.waits import Interrupted, Loss, attached_at
 from loadmanager.kit.history.archive_answers import ArchivedEvents
-from loadmanager.kit.units import HOUR_MS
-
-STEPS_MAX = 2_000
-"""Records of clients that are asked of one broker."""
-CHANGES_MAX = 1_000
-AGO_MS = 24 * HOUR_MS
-AFTER_MS = 10 * 60_000
-"""So long after the time that is asked for, clients may have come back, and what interrupted them
-may have ended.
-"""
-SEEN_MS = 10_000
-"""A leader sees that a session has ended at most this long after its broker goes on."""
+from loadmanager.leader.interruptions import (
+    AFTER_MS,
+    CHANGES_MAX,
+    STEPS,
+    STEPS_MAX,
+    losses_of,
+    steps_of,
+    waits_between,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +52,8 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     """
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
-    losses = _from_downtimes(losses_of(changes), downtimes(admin, begin_ms))
-    waits = interruptions_of(steps, losses, standstills_of(changes))
-    within = [
-        it
-        for it in waits
-        if begin_ms <= it.since <= end_ms
-        or begin_ms - AFTER_MS <= it.since < begin_ms <= (it.back_at or begin_ms)
-    ]
+    downs = downtimes(admin, begin_ms)
+    within, losses = waits_between(steps, changes, downs, begin_ms, end_ms)
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
 
@@ -79,23 +63,17 @@ def client_steps(
     """The last steps of clients of each broker, also of before; what is not among them; who did
     not answer. `about`: only those of this name, address or topic.
     """
-    kinds = [("kind", f"{ClientStep.kind}.{it}") for it in ("attached", "left", "unrecorded")]
-    values: list[tuple[str, Any]] = [
-        *kinds, ("about", about), ("until", until_ms), ("limit", STEPS_MAX)
-    ]  # fmt: skip
+    values: list[tuple[str, Any]] = [("kind", kind) for kind in STEPS]
+    values += [("about", about), ("until", until_ms), ("limit", STEPS_MAX)]
     answer = parts_of(admin, "events", values, ArchivedEvents)
-    steps, notes = list[ClientStep](), list[str]()
-    for broker, part in sorted(answer.parts.items()):
-        events = [it for it in part.events if it.kind.startswith(f"{ClientStep.kind}.")]
-        its = [event.record_as(ClientStep) for event in events]
-        if len(its) >= STEPS_MAX and (first := min(it.ts for it in its)) > begin_ms - AGO_MS:
+    of_clients, notes = steps_of(answer.parts, begin_ms), list[str]()
+    for broker in sorted(answer.parts):
+        if (first := of_clients.since.get(broker)) is not None:
             notes.append(f"only what clients of {broker} did since {clock(first)} was looked at")
-        lost = sum(it.times for it in its if it.event == "unrecorded" and it.ts >= begin_ms)
-        if lost:
+        if lost := of_clients.unrecorded.get(broker):
             many = count_of(lost, "step")
             notes.append(f"{broker} recorded {many} of clients by their number only: too many came")
-        steps += [it for it in its if it.event != "unrecorded"]
-    return steps, notes, answer.missing
+    return of_clients.steps, notes, answer.missing
 
 
 def losses_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Loss]:
@@ -108,40 +86,6 @@ def changes_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Me
     kinds = (MemberChange.kind,)
     events = events_of(admin, kinds, since_ms=begin_ms, until_ms=until_ms, limit=CHANGES_MAX).events
     return [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
-
-
-def losses_of(changes: Iterable[MemberChange]) -> list[Loss]:
-    """Those among changes of brokers."""
-    return [
-        Loss(it.of, left_at_of(it), unheard_of(it) or 0)
-        for it in changes
-        if it.event == "left" and it.how == "lost"
-    ]
-
-
-def _from_downtimes(losses: Iterable[Loss], downs: Sequence[Downtime]) -> list[Loss]:
-    """Losses of brokers whose whole cluster was down begin with that."""
-    return [
-        it if (down := down_before(downs, it.ts)) is None else Loss(it.broker, down.begin)
-        for it in losses
-    ]
-
-
-def standstills_of(changes: Sequence[MemberChange]) -> list[Standstill]:
-    """Those among changes of brokers in which they did not lose their sessions: whose clients are
-    not those of a lost broker.
-    """
-    left = [(it.of, it.ts) for it in changes if it.event == "left" and it.how == "lost"]
-    stood = [
-        Standstill(it.of, it.ts - it.took_ms, it.ts)
-        for it in changes
-        if it.event == "stood" and it.took_ms is not None
-    ]
-    return [
-        it
-        for it in stood
-        if not any(of == it.broker and it.begin <= ts <= it.end + SEEN_MS for of, ts in left)
-    ]
 
 
 def attached_then(

@@ -21,7 +21,7 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.audit import KnownChanges, changes_of, is_decided
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import client_steps, losses_of
+from loadmanager.cli.admin.client_steps import client_steps
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.differences import (
     Changed,
@@ -56,6 +56,7 @@ from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Ownership
 from loadmanager.engine.history.waits import Key
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.leader.interruptions import losses_of
 
 SINCE_MS = 600_000
 EVENTS_MAX = 2_000

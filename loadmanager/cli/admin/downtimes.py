@@ -5,12 +5,9 @@ when brokers stood still or could not prove their sessions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from loadmanager.cli.admin.archives import (
-    GAP_MS,
     SIGN_MS,
-    START_MS,
     STARTS_MAX,
     LoadsOfAll,
     ended_before,
@@ -24,27 +21,20 @@ from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.lapses import SAME_MS, SessionLapse, Unproven, together, unproven_of
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
+from loadmanager.leader.interruptions import ClusterDown, downs_of
 
 STORE = "metadata store"
 """What a broker names that cannot lead, or knows no leader, for want of it."""
 NAMED_MAX = 3
 LAPSES_MAX = 5
-DOWN_MS = 15_000
-"""So long no broker is silent that lives: each gives a sign every ten seconds."""
-SEEN_MS = 60_000
-"""The next leader sees at most this long after all are back whose sessions had ended."""
 STILL = "frozen, or without a CPU"
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Downtime:
-    """A time in which no broker recorded anything, after which one started."""
-
-    begin: int
-    end: int
+class Downtime(ClusterDown):
+    """A time in which no broker recorded anything, in words."""
 
     def __str__(self) -> str:
         """As a sentence."""
@@ -62,14 +52,8 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
         return []
     if answer.of_daemon:
         return []
-    parts = answer.parts.values()
-    starts = [it.ts for part in parts for it in part.events if it.record.get("event") == "starts"]
-    gaps = between([run for part in parts for run in part.recorded], DOWN_MS)
-    return [
-        Downtime(begin, end)
-        for begin, end in gaps
-        if end >= since_ms and any(begin < ts <= end + START_MS for ts in starts)
-    ]
+    downs = downs_of(answer.parts.values(), since_ms)
+    return [Downtime(it.begin, it.end) for it in downs]
 
 
 class Lapse(SessionLapse):
@@ -264,20 +248,3 @@ def _silence(end: int, left: Iterable[MemberChange]) -> str:
 
 def _sign_text(sign_ms: int) -> str:
     return f"its last sign was at {clock(sign_ms)}"
-
-
-def down_before(downs: Iterable[Downtime], left_ms: int) -> Downtime | None:
-    """The time in which the whole cluster was down as a broker's session ended, if it was: its
-    clients were served until that began, and not until the session was over.
-    """
-    return next((it for it in downs if it.begin < left_ms <= it.end + SEEN_MS), None)
-
-
-def between(runs: Iterable[RecordedSpan], least_ms: int = GAP_MS) -> Sequence[tuple[int, int]]:
-    """The times between all of some spans, if they are longer than a broker's silence may be."""
-    gaps, last_ms = list[tuple[int, int]](), None
-    for run in sorted(runs, key=lambda it: it.begin):
-        if last_ms is not None and run.begin - last_ms > least_ms:
-            gaps.append((last_ms, run.begin))
-        last_ms = run.end if last_ms is None else max(last_ms, run.end)
-    return gaps

@@ -20,7 +20,7 @@ from loadmanager.cli.admin.archives import (
 )
 from loadmanager.cli.admin.asking import OWN, count_of, namespace_path, namespaces_of, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import AGO_MS, attached_then, client_steps, losses_between
+from loadmanager.cli.admin.client_steps import attached_then, client_steps, losses_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
@@ -45,6 +45,7 @@ from loadmanager.engine.history.waits import (
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import HOUR_MS
+from loadmanager.leader.interruptions import AGO_MS
 
 WAITS_MAX = 3
 """For so many topics with clients that wait, it names who uses most of what they wait for."""

@@ -12,7 +12,7 @@ import click
 from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import AFTER_MS, interrupted_between
+from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse
 from loadmanager.cli.admin.held_clients import holders_of
@@ -37,6 +37,7 @@ from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_fir
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
+from loadmanager.leader.interruptions import AFTER_MS
 
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""

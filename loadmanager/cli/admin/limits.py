@@ -249,12 +249,16 @@ def limits_set(
             return done_so
         replaced = f"{rate_text(before)} until {clock(earlier.until)}"
         return replace(done_so, shown=f"{done_so.shown}; it replaces {replaced}, for good")
-    will_end = earlier is not None
     same = before is not None and all(before.get(name) == value for name, value in body.items())
-    if same and not will_end:
+    if same and earlier is None:
         return unchanged(f"{limit} of {target} is so already", of=target)
     admin.send("POST", path, body)
-    return Output({"of": target, limit: body}, f"{limit} of {target} set")
+    stays = (
+        ""
+        if earlier is None
+        else f"; it stays: the one before was to end at {clock(earlier.until)}"
+    )
+    return Output({"of": target, limit: body}, f"{limit} of {target} set{stays}")
 
 
 def _set_for(

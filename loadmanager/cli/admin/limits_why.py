@@ -14,7 +14,7 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
 from loadmanager.cli.admin.held_then import held_between
-from loadmanager.cli.admin.known_names import nothing_then
+from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_limits import limits_at
 from loadmanager.cli.admin.shapes import HeldSubscription, ThrottlingOfTopic
 from loadmanager.cli.admin.times import at_option, clock

@@ -115,7 +115,7 @@ def moves_list(
     parts: list[Any] = [shown, *_meant(answer.moves)]
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
-    parts += todays_interruptions(admin, now_ms())
+    parts += todays_interruptions(admin)
     return Output(raw, tuple(parts))
 
 

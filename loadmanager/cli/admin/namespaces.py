@@ -48,7 +48,7 @@ def namespaces_list(admin: AdminClient, tenant: str | None, at: int | None) -> O
 
 
 def _namespaces_at(admin: AdminClient, tenant: str | None, at_ms: int) -> Output:
-    from loadmanager.cli.admin.known_names import nothing_then
+    from loadmanager.cli.admin.names_then import nothing_then
     from loadmanager.cli.admin.past_documents import namespaces_then
     from loadmanager.cli.admin.past_owners import bundles_at  # it takes time
 

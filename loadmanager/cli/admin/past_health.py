@@ -7,8 +7,8 @@ from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import LAPSE_MS_MAX, lapses_of, unproven
-from loadmanager.cli.admin.known_names import nothing_then
 from loadmanager.cli.admin.leaders import leader_then
+from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_findings import recorded_findings
 from loadmanager.cli.terminal import table
 from loadmanager.kit.errors import OperationalError

@@ -10,7 +10,7 @@ from loadmanager.cli.admin.archives import OLD_MS, figures, listed_at, loads_at
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.known_names import nothing_then
+from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.kit.history.archive_answers import ArchivedLoads

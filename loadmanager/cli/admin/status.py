@@ -50,7 +50,7 @@ from loadmanager.cli.admin.downtimes import (
 )
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
-from loadmanager.cli.admin.interruptions import EVENTS_MAX, todays_interruptions
+from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_status import (
     TOP_BROKERS,
     TOP_BUNDLE_HEADERS,
@@ -80,6 +80,7 @@ from loadmanager.leader.documents.cluster import (
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.interruptions import EVENTS_MAX
 from loadmanager.limits.report import ThrottledShown
 
 T = TypeVar("T")
@@ -170,7 +171,7 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     )
     lines += _over(admin, cluster, absences, lapses, downs, each=each)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
-    lines += todays_interruptions(admin, cluster.at)
+    lines += todays_interruptions(admin)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
     return Output(raw, lines)

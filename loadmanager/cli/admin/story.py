@@ -37,7 +37,7 @@ from loadmanager.cli.admin.downtimes import (
     unproven,
 )
 from loadmanager.cli.admin.held_clients import held_now
-from loadmanager.cli.admin.known_names import near_then
+from loadmanager.cli.admin.names_then import near_then
 from loadmanager.cli.admin.nearest import did_you_mean
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
@@ -470,6 +470,8 @@ def _member(event: ArchivedEvent) -> str:
         return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "starts":
         return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
+    if change.event == "stops":
+        return f"{change.of} stops in order"
     if change.event == "leads":
         before = f"; before it {change.before} did" if change.before else ""
         return f"{change.of} leads, term {change.epoch}{before}"

@@ -116,7 +116,7 @@ def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
 
 def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.archives import listed_at  # these take time
-    from loadmanager.cli.admin.known_names import nothing_then, unknown_then
+    from loadmanager.cli.admin.names_then import nothing_then, unknown_then
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     bundles, past = bundles_at(admin, at_ms)
@@ -310,7 +310,7 @@ def _topics_at(
     """
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
-    from loadmanager.cli.admin.known_names import nothing_then
+    from loadmanager.cli.admin.names_then import nothing_then
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")

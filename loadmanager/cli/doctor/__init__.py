@@ -83,13 +83,15 @@ def command(
     findings += host.check(machine)
     if settings is not None:
         findings += configuration.check(settings)
+    if alone:
+        findings += host.check_nic(machine)
     if url is not None or not alone:
         stored = contexts.load()
         asks = partial(
             client, url or stored.url or URL, timeout_s=timeout, trust=stored.trust_of(url)
         )
         stranger = asks(anonymous=True) if secure else None
-        findings += _cluster(asks(), machine, stranger, timeout_s=timeout)
+        findings += _cluster(asks(), machine, stranger, timeout_s=timeout, alone=alone)
     findings = ordered(findings)
     worst = findings[0].level if findings else Severity.FINE
     if as_json:
@@ -125,11 +127,20 @@ def _file(
 
 
 def _cluster(
-    admin: AdminClient, machine: host.Host, stranger: AdminClient | None, *, timeout_s: float
+    admin: AdminClient,
+    machine: host.Host,
+    stranger: AdminClient | None,
+    *,
+    timeout_s: float,
+    alone: bool,
 ) -> Iterator[Diagnosis]:
-    """`stranger`: a client that does not say who it is, to find out how secure the cluster is."""
+    """`stranger`: a client that does not say who it is, to find out how secure the cluster is.
+    `alone`: this machine was looked at by the settings of a file.
+    """
     answers = asking.read(admin)
     yield from cluster.check(answers)
+    if not alone:
+        yield from here.check_speed(machine, answers.brokers.values(), here.names())
     yield from here.check(machine, answers.leaders_view, here.names())
     if stranger is not None:
         yield from security.check(answers.brokers, stranger, given_token(), answers.left_out)

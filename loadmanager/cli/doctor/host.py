@@ -104,10 +104,8 @@ def _disks(
     return disks, unwritable
 
 
-def check(host: Host) -> Iterator[Diagnosis]:
-    """Findings about this machine."""
-    yield from _cores_and_memory(host)
-    yield from _open_files(host)
+def check_nic(host: Host) -> Iterator[Diagnosis]:
+    """Whether a broker that starts here would know the speed of the NIC."""
     if host.nic_fault:
         yield warning(
             PART,
@@ -117,6 +115,12 @@ def check(host: Host) -> Iterator[Diagnosis]:
         )
     else:
         yield fine(PART, "NIC", f"{host.nic_gbps:g} Gbit/s")
+
+
+def check(host: Host) -> Iterator[Diagnosis]:
+    """Findings about this machine, but for its NIC."""
+    yield from _cores_and_memory(host)
+    yield from _open_files(host)
     for name, folder in host.unwritable.items():
         yield problem(
             PART,

@@ -11,8 +11,8 @@ UNTIL = "so far"
 
 
 class MemberChange(Record, kw_only=True):
-    """A broker started, left, came back or leads, what it had owned is served again, or it stood
-    still, or its session was not proven for a while.
+    """A broker started, stops, left, came back or leads, what it had owned is served again, or it
+    stood still, or its session was not proven for a while.
     """
 
     kind: ClassVar[str] = "member"
@@ -22,7 +22,8 @@ class MemberChange(Record, kw_only=True):
     """`left`, `sign` (a lost broker was asked, right after), `later` (of a lost broker that had
     not answered is known how it went on), `back`, `placed` (all its bundles are served again),
     `clients` (the clients of its bundles are back, or were waited for ten minutes, or until it left
-    again), `starts` (by itself), `leads` (its term begins), `proven` (by itself: its session is
+    again), `starts` (by itself), `stops` (by itself: it stops in order, and has told the others
+    so), `leads` (its term begins), `proven` (by itself: its session is
     proven again) or `stood` (by itself: its process had stood still for two seconds or longer:
     frozen, or without a CPU).
     """

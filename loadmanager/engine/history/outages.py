@@ -43,7 +43,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDeparture:
-    """That a leader saw a broker leave, by the clock of that broker."""
+    """That a leader saw a broker leave, or that it stopped, by the clock of that broker."""
 
     broker: str
     lost: bool

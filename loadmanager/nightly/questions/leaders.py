@@ -11,7 +11,7 @@ from loadmanager.engine.findings import words
 from loadmanager.engine.findings.leaders import CHANGES_MIN, NAMED_MAX
 from loadmanager.engine.history.outages import NEAR_MS
 from loadmanager.kit.units import HOUR_MS
-from loadmanager.nightly.absence_records import LEFT_IN_ORDER, left_ms
+from loadmanager.nightly.absence_records import in_order, left_ms
 from loadmanager.nightly.day import TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row, clock, many
 from loadmanager.nightly.hurt import NOBODY
 
@@ -42,8 +42,8 @@ def table(day: Day) -> list[Row]:
 
 
 def _ends(day: Day) -> list[tuple[str, float, bool]]:
-    """Brokers that went, when, and whether they stopped in order: by their records, and as leaders
-    saw them leave.
+    """Brokers that went, when, and whether they stopped in order: by their records and outages, and
+    as leaders saw them leave.
     """
     ends = [
         (row["broker"], float(row["ts"]), row["how"] == "stop")
@@ -54,10 +54,10 @@ def _ends(day: Day) -> list[tuple[str, float, bool]]:
         (
             left["of"],
             left_ms(left) - day.corrections.get(left["broker"], 0.0),
-            left["how"] in LEFT_IN_ORDER,
+            in_order(left),
         )
         for left in day.facts.members
-        if left["event"] == "left"
+        if left["event"] in ("left", "stops")
     ]
 
 
@@ -70,9 +70,9 @@ def _row(before: Row | None, term: Row, ends: Sequence[tuple[str, float, bool]],
         begun_ms = before["ts"] - day.corrections.get(name, 0.0)
     until_ms = ts if name == term["broker"] else inf  # it is back
     near = [
-        (abs(at_ms - ts), at_ms, in_order)
-        for broker, at_ms, in_order in ends
-        if broker == name and begun_ms < at_ms <= until_ms and abs(at_ms - ts) <= NEAR_MS
+        (abs(at_ms - ts), at_ms, orderly)
+        for broker, at_ms, orderly in ends
+        if broker == name and begun_ms < at_ms <= until_ms and at_ms - ts <= NEAR_MS
     ]
     return {
         "ts": ts,

@@ -23,7 +23,7 @@ from loadmanager.nightly.day import (
     listed,
     many,
 )
-from loadmanager.nightly.hurt import NOBODY, Hurt, clients_of
+from loadmanager.nightly.hurt import NOBODY, Hurt, clients_of, clients_per_bundle
 from loadmanager.nightly.trusted import by_broker
 
 NAME = "outages"
@@ -46,6 +46,11 @@ COLUMNS: Columns = {
         "the longest such time, in s; at most, from the last sign on, where late_s is not 0",
     ),
     "bundle_minutes": (NUMBER, "these times of all of them together"),
+    "clients": (
+        NUMBER,
+        "producers and consumers of these bundles, on the mean of the day; empty: none is recorded",
+    ),
+    "client_minutes": (NUMBER, "bundle_minutes, of each bundle times its clients; empty, too"),
     "never_owned": (WHOLE, "of these, bundles that got no owner any more that day"),
     "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
     "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
@@ -60,16 +65,25 @@ WHOLE_HOW = {
     "stop": "stopped in order",
     "silent": "recorded nothing",
 }
+WAITED_MIN = 0.05
+"""Fewer client-minutes are not said."""
 STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
 
 
 def table(day: Day) -> list[Row]:
     absences = AbsenceRecords(day)
     outage_list = outages(absences.silences, day.owners, day.corrections, absences.evidence)
-    return [_row(outage) for outage in outage_list if outage.at_ms >= day.start_ms]
+    of_day = [outage for outage in outage_list if outage.at_ms >= day.start_ms]
+    names = {unowned.bundle for outage in of_day for unowned in outage.bundles}
+    clients = clients_per_bundle(names, day) if names else None
+    return [_row(outage, clients) for outage in of_day]
 
 
-def _row(outage: Outage) -> Row:
+def _row(outage: Outage, clients: Mapping[str, float] | None) -> Row:
+    """`clients`: bundle → how many it had; None: not known. A bundle that it lacks, because no load
+    of it is recorded, counts as one with a client.
+    """
+    of_each = {it.bundle: (clients or {}).get(it.bundle, 1.0) for it in outage.bundles}
     lasted = {
         unowned.bundle: unowned.lasted_ms / 1000
         for unowned in outage.bundles
@@ -89,6 +103,10 @@ def _row(outage: Outage) -> Row:
         "unowned_s_min": min(lasted.values(), default=None),
         "unowned_s_max": max(lasted.values(), default=None),
         "bundle_minutes": sum(lasted.values()) / 60,
+        "clients": None if clients is None else sum(of_each.values()),
+        "client_minutes": None
+        if clients is None
+        else sum(lasted_s * of_each[name] for name, lasted_s in lasted.items()) / 60,
         "never_owned": len(outage.bundles) - len(lasted),
         "namespaces": sorted(spaces, key=lambda name: (-spaces[name], name))[:NAMESPACES_MAX],
         "worst_bundle": max(lasted, key=lambda name: (lasted[name], name), default=None),
@@ -150,7 +168,7 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
         again += f", the last at {clock(max(back))}" if len(back) == len(rows) else ""
     longest = _longest_unowned_s(rows, begun_ms, AbsenceRecords(day).intervals)
     unowned = f", for up to {lasting(longest / 3600)}" if longest else ""
-    stopped = all(row.how == "stop" for row in rows)
+    stopped, felt = all(row.how == "stop" for row in rows), _felt(rows)
     advice = (
         "Nothing, if that was meant; brokers that are drained and restarted one by one keep "
         "serving."
@@ -159,14 +177,16 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
         "what they saw last."
     )
     return Finding(
-        importance=90 if stopped else 97,
+        importance=(90 if stopped else 97) if felt else 30 if stopped else 58,
         question=NAME,
         title=f"The whole cluster was down at {clock(begun_ms)} for {lasted}",
         text=f"All {len(rows)} brokers were away: {ways}. "
         f"{many(sum(row.bundles for row in rows), 'bundle')} had no owner{unowned}: nobody could "
         f"publish or consume. {again}.",
         advice=advice,
-        hurt=clients_of((name for row in rows for name in row.namespaces), f"no service{unowned}"),
+        hurt=clients_of((name for row in rows for name in row.namespaces), f"no service{unowned}")
+        if felt
+        else f"{NOBODY} that is recorded: its bundles had no client that day",
         numbers={"brokers": len(rows), "bundles": sum(row.bundles for row in rows)},
         at_ms=begun_ms,
         until_ms=until_ms,
@@ -222,7 +242,7 @@ def _together(rows: Sequence[Any], within_ms: int) -> list[list[Any]]:
 
 def _several(rows: Sequence[Any], day: Day) -> Finding:
     """A card for brokers that were lost at one time."""
-    worst = max(rows, key=lambda row: (row.bundle_minutes, row.broker))
+    worst = max(rows, key=lambda row: (_harm([row]), row.bundle_minutes, row.broker))
     single, minutes = _finding(worst, day), sum(row.bundle_minutes for row in rows)
     names, bundles = [row.broker for row in rows], sum(row.bundles for row in rows)
     crashed = rows[0].how == "crash"
@@ -231,12 +251,12 @@ def _several(rows: Sequence[Any], day: Day) -> Finding:
     back = [row.back_ts for row in rows if row.back_ts]
     return replace(
         single,
-        importance=_harm(minutes) if bundles else single.importance,
+        importance=_harm(rows) if _felt(rows) else single.importance,
         title=title + (f": {many(bundles, 'bundle')} without an owner" if bundles else ""),
         text=f"{listed(names, 5)}, within a minute. Of the worst, {worst.broker}: {single.text}",
         advice="Look at what they share: power, network, hosts, the metadata store. "
         + single.advice,
-        hurt=_without_owner([name for row in rows for name in row.namespaces], minutes),
+        hurt=_without_owner(rows),
         numbers={"brokers": len(rows), "bundles": bundles, "bundleMinutes": minutes},
         at_ms=min(row.ts for row in rows),
         until_ms=max(back) if len(back) == len(rows) else day.end_ms,
@@ -268,16 +288,34 @@ def _silent(rows: Sequence[Any], day: Day) -> Finding:
     )
 
 
-def _without_owner(namespaces: Sequence[str], minutes: float) -> Hurt:
-    if not namespaces:
+def _without_owner(rows: Sequence[Any]) -> Hurt:
+    """Who was hurt by outages of brokers."""
+    names = [name for row in rows if row.bundles for name in row.namespaces]
+    minutes = sum(row.bundle_minutes for row in rows)
+    if not names:
         return f"{NOBODY}: no bundle lost its owner"
-    for_how_long = f"their bundles had no owner for {minutes:.1f} minutes in sum"
-    return clients_of(namespaces, for_how_long if minutes else "their bundles had no owner")
+    how = "their bundles had no owner"
+    how += f" for {minutes:.1f} minutes in sum" if minutes else ""
+    if not _felt(rows):
+        return f"{NOBODY}: no client of {listed(sorted(set(names)))} is recorded that day; {how}"
+    waited = sum(row.client_minutes or 0.0 for row in rows)
+    how += f", for about {waited:,.1f} client-minutes" if waited >= WAITED_MIN else ""
+    return clients_of(names, how)
 
 
-def _harm(bundle_minutes: float) -> float:
-    """The importance of brokers that were lost with bundles: by how long these had no owner."""
-    return 80 + 15 * bundle_minutes / (bundle_minutes + 10)
+def _felt(rows: Sequence[Any]) -> bool:
+    """Whether the bundles had clients, as far as anybody knows."""
+    return any(row.bundles and row.clients != 0 for row in rows)
+
+
+def _harm(rows: Sequence[Any]) -> float:
+    """The importance of brokers that were lost with bundles that had clients: by how long these had
+    no service all together, or their bundles no owner where no client is recorded.
+    """
+    minutes: float = sum(
+        row.bundle_minutes if row.client_minutes is None else row.client_minutes for row in rows
+    )
+    return 80 + 15 * minutes / (minutes + 10)
 
 
 def _finding(row: Any, day: Day) -> Finding:
@@ -313,17 +351,18 @@ def _finding(row: Any, day: Day) -> Finding:
             without += f" That is from its last sign on, so it may have been {less}less."
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(
-        importance=_harm(row.bundle_minutes) if hurt else importance,
+        importance=_harm([row]) if hurt and _felt([row]) else importance,
         question=NAME,
         title=f"{title} at {clock(row.ts)}"
         + (f": {many(row.bundles, 'bundle')} without an owner" if hurt else ""),
         text=f"{without} {away}"
         + (" Clients of such a bundle can neither publish nor consume." if row.bundles else ""),
         advice=advice,
-        hurt=_without_owner(row.namespaces if row.bundles else (), row.bundle_minutes),
+        hurt=_without_owner([row]),
         numbers={
             "bundles": row.bundles,
             "bundleMinutes": row.bundle_minutes,
+            "clientMinutes": row.client_minutes,
             "longestS": row.unowned_s_max,
             "neverOwned": row.never_owned,
         },

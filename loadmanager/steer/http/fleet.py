@@ -17,9 +17,11 @@ from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
 from loadmanager.kit.refused_clients import ClientRefusals
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.findings import FindingRoutes
 from loadmanager.leader.http.goals import GoalRoutes
+from loadmanager.leader.http.interruptions import InterruptionRoutes, OwnArchive
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
@@ -82,6 +84,9 @@ class FleetServer:
             FindingRoutes(use),
             UndoRoutes(use, OrdersGiven(use.audit).order),
             ArchiveRoutes(use),
+            InterruptionRoutes(
+                use, lambda: OwnArchive(use.archive) if use.archive else None, SystemClock()
+            ),
             OpenApiRoutes(version, DAEMON),
             PageRoutes(),
         )

@@ -268,6 +268,25 @@ async def test_a_leader_that_stops_in_order() -> None:
         members = leading.members
         assert isinstance(members, TermMembers)
         await until(lambda: [it.orderly for it in members.leader_changes()] == [True])
+        records = [it for it in served.brokers[0].history.records if isinstance(it, MemberChange)]
+        assert [(it.of, it.event) for it in records][-1] == (served.broker_id(0), "stops")
+
+
+async def test_a_leader_that_stopped_in_order_after_all_others() -> None:
+    """Nobody saw it leave: the next leader finds its farewell, also a long time later."""
+    async with serving(brokers=2) as served:
+        last, another = served.brokers[1], served.brokers[0]
+        await until(lambda: another.use.leading.members is not None)
+        another.store.suspend()
+        another.store.expire()
+        await until(lambda: last.use.leading.members is not None, within_s=20)
+        await last.parts.stop(0)
+        another.store.resume()
+        await until(lambda: another.use.leading.members is not None, within_s=20)
+        members = another.use.leading.members
+        assert isinstance(members, TermMembers)
+        changes = [(it.before, it.orderly) for it in members.leader_changes()]
+        assert changes == [(served.broker_id(0), False), (served.broker_id(1), True)]
 
 
 async def test_a_broker_that_comes_back() -> None:

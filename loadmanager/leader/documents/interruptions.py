@@ -1,0 +1,40 @@
+"""What clients went through today."""
+
+from __future__ import annotations
+
+from loadmanager.kit.model import Shape
+
+
+class InterruptionsShown(Shape):
+    """Moves, losses and standstills of brokers since a time, and the clients that they interrupted.
+    Nothing happened: all is 0.
+    """
+
+    since: int
+    """Midnight (UTC), or since when there are records, in milliseconds since the epoch."""
+    moves: int = 0
+    failed: int = 0
+    """Moves that failed."""
+    lost: int = 0
+    """How often a broker was lost."""
+    lost_brokers: int = 0
+    """How many brokers these were."""
+    stood: int = 0
+    """How often a broker stood still."""
+    clients: int = 0
+    """How often a producer or consumer was interrupted."""
+    back: int = 0
+    """Those of them that were seen to be served again."""
+    longest_ms: float = 0.0
+    """The longest wait of one that is back."""
+    longest_most_ms: float = 0.0
+    """It was this at most: a client of a lost broker may have waited since the last sign of that.
+    """
+    sum_ms: float = 0.0
+    """The waits of all that are back."""
+    unheard_ms: int = 0
+    """With `byLeaders`: the clients of a lost broker may have waited for so much longer."""
+    by_leaders: bool = False
+    """Whether leaders counted the clients: not all have records of their own, or they are those of
+    too many brokers. Else each client was counted by its own records, until it was attached again.
+    """

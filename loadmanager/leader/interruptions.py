@@ -1,0 +1,360 @@
+"""How many clients were interrupted today, as the archives have it: by their own records, as those
+that `admin interrupted` names. Where these are not all there, or are those of too many brokers to
+be asked for each time, by what leaders counted. Command line and page show these figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
+from loadmanager.engine.history.records import Decision
+from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
+from loadmanager.engine.moves.move import MoveState
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
+from loadmanager.kit.units import DAY_MS, HOUR_MS
+from loadmanager.leader.documents.interruptions import InterruptionsShown
+from loadmanager.leader.documents.members import AbsentBroker
+
+EVENTS_MAX = 1_000
+BROKERS_MAX = 20
+"""Each may have two thousand records of clients: those of more brokers take seconds."""
+STEPS_MAX = 2_000
+"""Records of clients that are asked of one broker."""
+CHANGES_MAX = 1_000
+AGO_MS = 24 * HOUR_MS
+"""Records of clients are looked at from so long before the time that is asked for."""
+AFTER_MS = 10 * 60_000
+"""So long after the time that is asked for, clients may have come back, and what interrupted them
+may have ended.
+"""
+SEEN_MS = 10_000
+"""A leader sees that a session has ended at most this long after its broker goes on."""
+NEXT_SEEN_MS = 60_000
+"""The next leader sees at most this long after all are back whose sessions had ended."""
+DOWN_MS = 15_000
+"""So long no broker is silent that lives: each gives a sign every ten seconds."""
+START_MS = 60_000
+"""A broker records its start within this time of its archive's."""
+KINDS = ("decision.move", MemberChange.kind)
+STEPS = tuple(f"{ClientStep.kind}.{it}" for it in ("attached", "left", "unrecorded"))
+
+
+D = TypeVar("D", bound="ClusterDown")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDown:
+    """A time in which no broker recorded anything, after which one started."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskedArchives:
+    """What the archives of a cluster answered."""
+
+    parts: Mapping[str, ArchivedEvents]
+    silent: frozenset[str] = frozenset()
+    """The brokers whose parts are not there."""
+
+
+class Archives(Protocol):
+    """The archives of all brokers of a cluster."""
+
+    async def events(
+        self, kinds: Sequence[str], since_ms: int, until_ms: int, limit: int
+    ) -> AskedArchives:
+        """Events of some kinds, of each broker the newest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepsOfClients:
+    """The steps of clients that archives have, and what is not among them."""
+
+    steps: list[ClientStep]
+    since: dict[str, int]
+    """Broker → when the first was that is looked at, of those that have more than may be asked."""
+    unrecorded: dict[str, int]
+    """Broker → how many it recorded by their number only."""
+
+
+def steps_of(parts: Mapping[str, ArchivedEvents], begin_ms: int) -> StepsOfClients:
+    """Those of archives that were asked for `STEPS`, about a time from `begin_ms` on."""
+    answer = StepsOfClients([], {}, {})
+    for broker, part in sorted(parts.items()):
+        events = [it for it in part.events if it.kind.startswith(f"{ClientStep.kind}.")]
+        its = [event.record_as(ClientStep) for event in events]
+        if len(its) >= STEPS_MAX and (first := min(it.ts for it in its)) > begin_ms - AGO_MS:
+            answer.since[broker] = first
+        lost = sum(it.times for it in its if it.event == "unrecorded" and it.ts >= begin_ms)
+        if lost:
+            answer.unrecorded[broker] = lost
+        answer.steps.extend(it for it in its if it.event != "unrecorded")
+    return answer
+
+
+def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown]:
+    """The times that ended later than this, the oldest first, by what is recorded of brokers."""
+    of_all = list(parts)
+    starts = [it.ts for part in of_all for it in part.events if it.record.get("event") == "starts"]
+    gaps = between([run for part in of_all for run in part.recorded], DOWN_MS)
+    return [
+        ClusterDown(begin, end)
+        for begin, end in gaps
+        if end >= since_ms and any(begin < ts <= end + START_MS for ts in starts)
+    ]
+
+
+def between(runs: Iterable[RecordedSpan], least_ms: int) -> Sequence[tuple[int, int]]:
+    """The times between all of some spans, if they are longer than this."""
+    gaps, last_ms = list[tuple[int, int]](), None
+    for run in sorted(runs, key=lambda it: it.begin):
+        if last_ms is not None and run.begin - last_ms > least_ms:
+            gaps.append((last_ms, run.begin))
+        last_ms = run.end if last_ms is None else max(last_ms, run.end)
+    return gaps
+
+
+def down_before(downs: Iterable[D], left_ms: int) -> D | None:
+    """The time in which the whole cluster was down as a broker's session ended, if it was: its
+    clients were served until that began, and not until the session was over.
+    """
+    return next((it for it in downs if it.begin < left_ms <= it.end + NEXT_SEEN_MS), None)
+
+
+def losses_of(changes: Iterable[MemberChange]) -> list[Loss]:
+    """Those among changes of brokers."""
+    return [
+        Loss(it.of, left_at_of(it), unheard_of(it) or 0)
+        for it in changes
+        if it.event == "left" and it.how == "lost"
+    ]
+
+
+def standstills_of(changes: Sequence[MemberChange]) -> list[Standstill]:
+    """Those among changes of brokers in which they did not lose their sessions: whose clients are
+    not those of a lost broker.
+    """
+    left = [(it.of, it.ts) for it in changes if it.event == "left" and it.how == "lost"]
+    stood = [
+        Standstill(it.of, it.ts - it.took_ms, it.ts)
+        for it in changes
+        if it.event == "stood" and it.took_ms is not None
+    ]
+    return [
+        it
+        for it in stood
+        if not any(of == it.broker and it.begin <= ts <= it.end + SEEN_MS for of, ts in left)
+    ]
+
+
+def waits_between(
+    steps: Iterable[ClientStep],
+    changes: Sequence[MemberChange],
+    downs: Sequence[ClusterDown],
+    begin_ms: int,
+    end_ms: int,
+) -> tuple[list[Interrupted], list[Loss]]:
+    """The interruptions of a time, also those that began shortly before and lasted when it began;
+    and the losses of brokers.
+    """
+    losses = [
+        it if (down := down_before(downs, it.ts)) is None else Loss(it.broker, down.begin)
+        for it in losses_of(changes)
+    ]
+    waits = [
+        it
+        for it in interruptions_of(steps, losses, standstills_of(changes))
+        if begin_ms <= it.since <= end_ms
+        or begin_ms - AFTER_MS <= it.since < begin_ms <= (it.back_at or begin_ms)
+    ]
+    return waits, losses
+
+
+@dataclass(slots=True)
+class Interruptions:
+    """What clients went through since a time (ms since the epoch)."""
+
+    since: int
+    moves: int = 0
+    lost: int = 0
+    """How often a broker was lost."""
+    lost_brokers: set[str] = field(default_factory=set, init=False)
+    stood: int = field(default=0, init=False)
+    """How often a broker stood still."""
+    clients: int = 0
+    back: int = 0
+    """Those of them that were seen to be served again."""
+    longest_ms: float = 0.0
+    sum_ms: float = 0.0
+    failed: int = field(default=0, init=False)
+    """Moves that failed."""
+    unheard_ms: int = field(default=0, init=False)
+    """For so much longer the clients of a lost broker may have waited, before it was found lost."""
+    most_ms: float = field(default=0.0, init=False)
+    """The longest wait was this at most, by the records of clients: one of a lost broker may have
+    waited since its last sign.
+    """
+    by_leaders: bool = field(default=False, init=False)
+    """Whether the clients are those that leaders counted."""
+
+    def add_move(self, move: Decision) -> None:
+        """Count a move that has ended."""
+        self.moves += move.state == MoveState.DONE.value
+        self.failed += move.state == MoveState.FAILED.value
+        if move.clients_closed is not None:
+            self._waited(move.clients_closed, move)
+
+    def add_change(self, change: MemberChange) -> None:
+        """Count a broker that was lost, or its clients."""
+        if change.event == "left" and change.how == "lost":
+            self.lost += 1
+            self.lost_brokers.add(change.of)
+        if change.event == "clients" and change.clients is not None:
+            if change.clients:
+                self.unheard_ms = max(self.unheard_ms, change.unheard_ms or 0)
+            self._waited(change.clients, change)
+
+    def add_standstill(self, change: MemberChange, *, lost: bool) -> None:
+        """Count a broker that stood still, and its clients, who waited meanwhile; `lost`: it was
+        lost in that time, so that its clients are counted as those of a lost broker.
+        """
+        self.stood += 1
+        if not lost and change.clients and change.took_ms is not None:
+            self.clients += change.clients
+            self.back += change.clients
+            self.longest_ms = max(self.longest_ms, change.took_ms)
+            self.sum_ms += change.clients * change.took_ms
+
+    def add_absent(self, absent: AbsentBroker) -> None:
+        """Count the clients of a lost broker that come back now, of which no record is yet."""
+        if absent.clients is not None:
+            self.unheard_ms = max(self.unheard_ms, absent.unheard_ms or 0)
+            self._waited(absent.clients, absent)
+
+    def take(self, waits: Sequence[Interrupted] = (), *, whole: bool = False) -> None:
+        """Count the clients by their own records, if all are there (`whole`), or if these tell of
+        more than leaders counted: a leader does not count the clients on whom a broker hung up that
+        was not lost.
+        """
+        if self.clients > len(waits) and not (whole and waits):
+            self.by_leaders = True
+            return
+        took = [(it.waited_ms(0), it.unheard_ms) for it in waits if it.back_at is not None]
+        self.clients, self.back, self.unheard_ms = len(waits), len(took), 0
+        self.longest_ms, self.sum_ms = (
+            max((ms for ms, _ in took), default=0),
+            sum(ms for ms, _ in took),
+        )
+        self.most_ms = max((ms + unheard for ms, unheard in took), default=0)
+
+    def shown(self) -> InterruptionsShown:
+        """For those who ask."""
+        return InterruptionsShown(
+            since=self.since,
+            moves=self.moves,
+            failed=self.failed,
+            lost=self.lost,
+            lost_brokers=len(self.lost_brokers),
+            stood=self.stood,
+            clients=self.clients,
+            back=self.back,
+            longest_ms=self.longest_ms,
+            longest_most_ms=max(self.longest_ms, self.most_ms),
+            sum_ms=self.sum_ms,
+            unheard_ms=self.unheard_ms,
+            by_leaders=self.by_leaders,
+        )
+
+    def _waited(self, clients: int, came: Decision | MemberChange | AbsentBroker) -> None:
+        self.clients += clients
+        self.back += (back := came.clients_back or 0)
+        longest, mean = came.clients_waited_ms or 0.0, came.clients_waited_mean_ms
+        self.longest_ms = max(self.longest_ms, longest)
+        self.sum_ms += back * (longest if mean is None else mean)
+
+
+def interruptions(since_ms: int, events: Iterable[ArchivedEvent]) -> Interruptions:
+    """What the events come to."""
+    total, changes = Interruptions(since_ms), list[MemberChange]()
+    for event in events:
+        if event.kind == MemberChange.kind:
+            changes.append(event.record_as(MemberChange))
+        else:
+            total.add_move(event.record_as(Decision))
+    alone = {(it.broker, it.end) for it in standstills_of(changes)}
+    for change in changes:
+        if change.event == "stood":
+            total.add_standstill(change, lost=(change.of, change.ts) not in alone)
+        else:
+            total.add_change(change)
+    return total
+
+
+def uncounted_losses(
+    absent: Iterable[AbsentBroker], events: Sequence[ArchivedEvent], since_ms: int
+) -> list[AbsentBroker]:
+    """The brokers that were lost since then and whose clients are still counted: that is recorded
+    once all are back, or ten minutes later.
+    """
+    changes = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
+    counted = [(it.of, it.ts) for it in changes if it.event == "clients"]
+    return [
+        it
+        for it in absent
+        if it.how == "lost"
+        and it.left_at >= since_ms
+        and not any(of == it.broker and ts >= it.left_at for of, ts in counted)
+    ]
+
+
+async def interruptions_today(
+    archives: Archives, absent: Sequence[AbsentBroker], now_ms: int
+) -> InterruptionsShown:
+    """Those since midnight (UTC), or since there are records; `absent`: what the leader knows of
+    the brokers that left.
+    """
+    midnight = now_ms - now_ms % DAY_MS
+    until_ms = now_ms + AFTER_MS
+    answer = await archives.events(KINDS, midnight, until_ms, EVENTS_MAX)
+    begins = [it.recorded[0].begin for it in answer.parts.values() if it.recorded]
+    events = [event for part in answer.parts.values() for event in part.events]
+    events = sorted(events, key=lambda event: (event.last, event.ts), reverse=True)[:EVENTS_MAX]
+    begin = max(midnight, min(begins, default=midnight))
+    if len(events) == EVENTS_MAX:  # earlier ones are left out
+        begin = max(begin, events[-1].ts)
+    total = interruptions(begin, events)
+    for each in uncounted_losses(absent, events, begin):
+        total.add_absent(each)
+    happened = total.moves or total.failed or total.lost or total.stood
+    if happened or any(it.record.get("event") == "proven" for it in events):
+        if len(begins) > BROKERS_MAX:
+            total.take()
+        else:
+            steps = await archives.events(STEPS, 0, until_ms, STEPS_MAX)
+            members = await archives.events((MemberChange.kind,), 0, until_ms, CHANGES_MAX)
+            await asyncio.to_thread(_count, total, steps, members, now_ms)
+    return total.shown()
+
+
+def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, now_ms: int) -> None:
+    """Take the records of the clients into account."""
+    of_clients = steps_of(steps.parts, total.since)
+    changes = [
+        event.record_as(MemberChange)
+        for part in members.parts.values()
+        for event in part.events
+        if event.last >= total.since - AFTER_MS
+    ]
+    changes.sort(key=lambda it: it.ts, reverse=True)
+    downs = downs_of(members.parts.values(), total.since)
+    waits, _ = waits_between(of_clients.steps, changes, downs, total.since, now_ms)
+    whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
+    total.take(waits, whole=whole)
