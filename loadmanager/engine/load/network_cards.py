@@ -21,6 +21,8 @@ SHOWS_PART, SHOWS_LESS = 0.65, 0.1
 """A card that shows less than this part of what its clients' messages take contradicts them, if it
 is so much of its speed.
 """
+TOO_MUCH = 1.2
+"""A card whose clients' messages take more than this of its speed has another speed than it says."""
 COUNTS_FROM, MOST_CONTRADICT = 0.02, 2 / 3
 """Of the cards whose clients' messages take at least so much of their speed, as many may contradict
 these. If more do, two at least, clients do not come over the cards.
@@ -38,12 +40,15 @@ class NetworkCards:
         weight = np.array([[weights.bandwidth_in], [weights.bandwidth_out]])
         carried = columns.ways * weight
         takes = np.divide(carried, speeds, out=np.zeros_like(carried), where=speeds > 0)
+        takes[takes > TOO_MUCH] = 0.0
         below, counts = self.shown < SHOWS_PART * takes, takes >= COUNTS_FROM
         less = int((below & counts).any(axis=0).sum())
         if less >= 2 and less > MOST_CONTRADICT * int(counts.any(axis=0).sum()):
             takes = np.zeros_like(takes)
         self.at_least = takes
-        """What clients' messages take; 0 where they do not come over the cards."""
+        """What clients' messages take; 0 where they do not come over the cards, or one does not say
+        its true speed.
+        """
         self.wrong: NDArray[np.bool_] = below & (takes - self.shown >= SHOWS_LESS)
         """Which cards contradict their clients."""
 

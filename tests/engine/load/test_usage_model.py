@@ -284,6 +284,16 @@ def test_clients_that_do_not_come_over_the_cards_accuse_none() -> None:
     assert list(cluster.usage(model).values()) == pytest.approx([0.25] * 5, abs=0.02)
 
 
+def test_a_card_that_says_another_speed_than_it_has_is_believed() -> None:
+    """It cannot carry more than its speed, so that is what is wrong."""
+    cluster = even(part=0.25)
+    cluster.card = dict.fromkeys(cluster.part, 0.5) | {"b0:8080": 0.001}
+    cluster.card_shows["b0:8080"] = 0.001
+    model = cluster.minutes(10)
+    assert not model.doubts
+    assert cluster.usage(model)["b1:8080"] == pytest.approx(0.5, abs=0.02)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
 def test_the_error_is_that_of_the_resource_that_is_used_most(noise: float) -> None:
     """What network cards show is no more exact than what CPUs do, and counts where it is more."""
