@@ -22,7 +22,7 @@ SHOWS_PART, SHOWS_LESS = 0.65, 0.1
 is so much of its speed.
 """
 TOO_MUCH = 1.2
-"""A card whose clients' messages take more than this of its speed has another speed than it says."""
+"""A card whose clients send more than this part of its speed has another speed than it says."""
 COUNTS_FROM, MOST_CONTRADICT = 0.02, 2 / 3
 """Of the cards whose clients' messages take at least so much of their speed, as many may contradict
 these. If more do, two at least, clients do not come over the cards.
