@@ -117,6 +117,24 @@ async def test_a_broker_that_does_not_answer_is_listed_so(
         assert "problem" not in listed[served.broker_id(0)]
 
 
+async def test_a_leader_that_does_not_answer_is_listed_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The others know who leads, and what it and they have reported last."""
+    async with serving(2) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        await until(lambda: len(served.brokers[1].use.brokers.reports) == 2)
+        await served.servers[0].stop()
+        status, out, _ = await shell.run("brokers", "list", at=1)
+        rows = {row.split()[0]: row for row in out.splitlines() if row.startswith("127.0.0.1")}
+        assert status == 1
+        assert "leader" in rows[name]
+        assert "NO ANSWER NOW: cannot be reached" in rows[name]
+        assert "NO ANSWER" not in rows[served.broker_id(1)]
+        assert "LOAD %" in out.upper()
+        assert "no leader says more" in out
+
+
 @pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
 async def test_how_full_disks_are(manager: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The list and the status name the fullest; the leader finds it within a minute."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -38,6 +39,7 @@ from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
+from loadmanager.leader.documents.last_seen import BrokerSeen, LastSeen
 from loadmanager.leader.documents.moves import CordonShown
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
@@ -69,7 +71,8 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
         cluster, raw = admin.ask("GET", f"{OWN}/cluster{query(limit=10_000)}", None, ClusterShown)
     except AnsweredError as error:
         return _without_leader(admin, error)
-    silent = _silent(admin, cluster)
+    present = [it.broker for it in cluster.brokers if it.state not in AWAY]
+    silent = _silent(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
     rows = [_broker_row(it, cluster.at, silent.get(it.broker)) for it in cluster.brokers]
     loads = ("load %", "disk %", "bundles", "msg/s")
     headers = ("broker", "role", *loads, "uptime", "version", "report", "")
@@ -81,8 +84,7 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     names = {row[0] for row in gone}
     rows = [row for row in rows if row[0] not in names or row[1] != "gone"]
     parts: list[Shown] = [table(headers, [*rows, *gone])]
-    present = sum(broker.state not in AWAY for broker in cluster.brokers)
-    if missing := missing_text(present, cluster.expected):
+    if missing := missing_text(len(present), cluster.expected):
         parts.append(missing)
     data = [
         {
@@ -100,15 +102,12 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     return Output(data, tuple(parts))
 
 
-def _silent(admin: AdminClient, cluster: ClusterShown) -> dict[str, str]:
+def _silent(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:
     """Broker → why it does not answer now, although its session lasts: it may have died a moment
-    ago, or be frozen. A daemon's brokers are not asked.
+    ago, or be frozen.
     """
-    if cluster.fleet is not None:
-        return {}
-    present = [it.broker for it in cluster.brokers if it.state not in AWAY]
     return ask_each(
-        admin, present, lambda at, _: at.text(f"{V2}/brokers/version"), timeout_s=SIGN_S
+        admin, brokers, lambda at, _: at.text(f"{V2}/brokers/version"), timeout_s=SIGN_S
     )[1]
 
 
@@ -118,8 +117,7 @@ def _broker_row(broker: BrokerShown, now_ms: int, silent: str | None) -> tuple[C
     if broker.cordon is not None:
         state = _cordon_text(broker.state not in AWAY, broker.cordon)
     if silent is not None:
-        why = silent.splitlines()[0].removeprefix(f"{broker.broker} ")
-        state = "; ".join(filter(None, [f"NO ANSWER NOW: {why}", state]))
+        state = "; ".join(filter(None, [_silent_text(broker.broker, silent), state]))
     return (
         broker.broker,
         role,
@@ -134,14 +132,57 @@ def _broker_row(broker: BrokerShown, now_ms: int, silent: str | None) -> tuple[C
     )
 
 
+def _silent_text(broker: str, why: str) -> str:
+    why = why.splitlines()[0].removeprefix(f"{broker} ")
+    return f"NO ANSWER NOW: {why}"
+
+
 def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
-    """What any broker knows."""
-    names = brokers_of(admin)
-    data = [{"broker": name, "leader": False, "active": True} for name in names]
-    rows = [(name, "") for name in names]
-    lines = [f"no leader says more: {error}", "loads, cordons and brokers that left are not known"]
-    shown = (table(("broker", "role"), rows), lines)
+    """What any broker knows: the reports that it has seen last, and which brokers answer now."""
+    try:
+        last = admin.ask("GET", f"{OWN}/last-seen{query(limit=10_000)}", None, LastSeen)[0]
+    except AnsweredError:  # of an earlier version, or to somebody who may not see it
+        last = None
+    seen = [] if last is None else last.brokers
+    names = [it.broker for it in seen] or brokers_of(admin)
+    silent = _silent(admin, names)
+    data: list[dict[str, Any]] = [
+        {"broker": name, "leader": False, "active": True}
+        | ({"problem": silent[name]} if name in silent else {})
+        for name in names
+    ]
+    rows = [_seen_row(it, last, silent.get(it.broker)) for it in seen] or [
+        (name, "", *[None] * 5, _silent_text(name, silent[name]) if name in silent else "")
+        for name in names
+    ]
+    lines = [f"no leader says more: {error}", "cordons and brokers that left are not known"]
+    if last is not None and last.store_silent_ms is not None:
+        lines.append(
+            f"{last.by} has seen this before the {STORE} stopped answering, "
+            f"{span(last.store_silent_ms)} ago"
+        )
+    headers = ("broker", "role", "load %", "bundles", "msg/s", "version", "report", "")
+    shown = (table(headers, rows), lines)
     return Output(data, shown, status=1 if error.status in NO_LEADER else 0)
+
+
+def _seen_row(seen: BrokerSeen, last: LastSeen | None, silent: str | None) -> tuple[Cell, ...]:
+    role = ""
+    if last is not None and seen.broker == last.leader:
+        role = "leader" if last.leads else "led"
+    figures: tuple[Cell, ...] = (None,) * 3
+    age_ms = None
+    if (report := seen.report) is not None:
+        usage, age_ms = report.usage, report.report_age_ms
+        figures = (None if usage is None else 100 * usage, report.bundles, report.rate)
+    return (
+        seen.broker,
+        role,
+        *figures,
+        seen.version,
+        None if age_ms is None else span(age_ms),
+        "" if silent is None else _silent_text(seen.broker, silent),
+    )
 
 
 class BrokersThen(NamedTuple):
