@@ -161,7 +161,9 @@ class ClusterView:
         before = self.reports.get(broker_id)
         self.reports[broker_id] = report
         self._others.add(broker_id)
-        self._reported_ms[broker_id] = now_ms
+        again = before is not None and 0 < report.last_update == before.last_update
+        if not again:
+            self._reported_ms[broker_id] = now_ms
         self.time_averages.changed(broker_id)
         if self.bundle_data.observe(broker_id, report.last_stats) and before is not None:
             self._unreported_ms.set(before.last_stats.keys() - report.last_stats.keys(), now_ms)
@@ -175,7 +177,7 @@ class ClusterView:
             self._arrived(broker_id, report.bundles or report.last_stats)
             coming = self._pending.bundles.keys() & report.last_stats.keys()
             self._pending.update(self.bundle_data.expect, sorted(coming))
-            if self._unconfirmed_ms:
+            if self._unconfirmed_ms and not again:
                 on_its_way = self._pending.get(broker_id, {})
                 self._forget_placements([it for it in on_its_way if it in self._unconfirmed_ms])
 

@@ -109,6 +109,11 @@ def test_a_placement_counts_until_its_broker_reports_anything() -> None:
     assert len(pending(view, late_ms)["b1"]) == 2
     view.observe("b1", a_report(a=7), late_ms + 1)
     assert pending(view, late_ms + 1) == {"b1": {"t/o/0x00000000_0xffffffff"}}  # which may yet come
+    view, old = placed(), LocalBrokerData(bundles=[A], last_update=1)
+    view.observe("b1", old, late_ms)
+    view.placed(B, "b1", late_ms)
+    view.observe("b1", old, late_ms + PENDING_MS_MAX)  # read once more
+    assert pending(view, late_ms + PENDING_MS_MAX) == {"b1": {B}}
     view = placed()
     view.observe("b1", a_report(a=7, b=1), late_ms)
     assert pending(view, late_ms) == {}
