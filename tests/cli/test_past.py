@@ -768,8 +768,9 @@ async def test_the_owner_that_was_lost_about_a_moment(
 async def test_nothing_of_after_a_moment_is_shown_as_of_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither loads whose time ended later, while there are earlier ones, nor what moved later; a
-    lost broker owns nothing. Old loads, and those that go on after the moment, are told.
+    """Loads are those of the minute that the moment lies in, but owners are of then: what moved
+    later in that minute had not moved, and a bundle that came later was not there. A lost broker
+    owns nothing. The times of the loads are told, and when they had ended long before.
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then = now - 60 * MINUTE
@@ -797,6 +798,13 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
                       if has else []),
                 )  # fmt: skip
             await written(served, index, *steps)
+        later = {"broker": second, "bundle": "acme/later/0x00000000_0x80000000"}
+        await written(
+            served,
+            1,
+            OwnershipStep(ts=then + 55_000, **{**owned, **later}),
+            BundleLoad(ts=then + MINUTE, interval_ms=MINUTE, **later),
+        )
         lost = MemberChange(ts=then + 40_000, broker=first, of=second, event="left", how="lost")
         await written(served, 0, lost)
         for seconds, owner in ((10, first), (30, second), (50, None)):
@@ -804,18 +812,22 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
             rows = await shell.json("brokers", "list", *at)
             counts = {row["broker"]: row["bundles"] for row in rows}
             assert counts == {first: int(owner == first), second: int(owner == second)}
-            assert {row["msg_rate_in"] for row in rows} == {10.0}
+            assert {(row["msg_rate_in"], row["at"]) for row in rows} == {(11.0, then + MINUTE)}
+            out = (await shell.run("brokers", "list", *at))[1]
+            assert f"averages of times between {clock(then)} and {clock(then + MINUTE)}" in out
             assert f", {1 if owner else 0} bundle" in (await shell.run("status", *at))[1]
             (row,) = await shell.json("bundles", "list", *at)
-            assert (row["owner"], row["msg_rate_in"]) == (owner, 10.0)
+            # A broker without bundles records no load of one: the last of the first is before.
+            rate = 10.0 if owner == first else 11.0
+            assert (row["owner"], row["msg_rate_in"]) == (owner, rate)
             (row,) = await shell.json("topics", "busiest", *at)
-            assert (row["broker"], row["msg_throughput_in"]) == (owner, 10.0)
+            assert (row["broker"], row["msg_throughput_in"]) == (owner, 11.0)
             (row,) = await shell.json("topics", "lookup", topic, *at)
             assert row["broker"] == owner
         at = ("--at", clock(then - MINUTE // 2).replace(" ", "T"))
         (row,) = await shell.json("topics", "lookup", topic, *at)  # by a step before any load
         assert row["broker"] == first
-        until = f"of {first} no earlier averages are recorded: these go on until {clock(then)}"
+        until = f"averages of times between {clock(then - MINUTE)} and {clock(then)}"
         assert until in (await shell.run("brokers", "list", *at))[1]
         at = ("--at", clock(then + 5 * MINUTE).replace(" ", "T"))
         out = (await shell.run("brokers", "list", *at))[1]
