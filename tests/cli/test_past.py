@@ -26,6 +26,7 @@ from msgspec import structs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin.archives import records_since
+from loadmanager.cli.admin.leaders import terms_text
 from loadmanager.cli.admin.story import _rates
 from loadmanager.cli.admin.times import clock, parse_moment, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
@@ -46,6 +47,7 @@ from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history.archive_answers import ArchivedPoint, ArchivedSeries
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.documents.cluster import LeaderShown
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
@@ -512,7 +514,24 @@ async def test_who_led_and_how_often_that_changed(
         )
         assert (await led(third + 5 * MINUTE))[1].startswith("b9:1 led, term 903, at the latest")
         times = (await shell.run("brokers", "leader"))[1].splitlines()[-1]
-        assert times == "the leader changed once in the last hour, 3 times in the last day"
+        assert times == "the leader changed once in the last hour, 4 times in the last day"
+
+
+def test_the_change_that_just_happened_counts() -> None:
+    """Also before the record of the new term is written; once it is, it is one change."""
+    now = SystemClock().now_ms()
+    first = MemberChange(ts=now - 5 * MINUTE, broker="b1:1", of="b1:1", event="leads", epoch=1)
+    second = MemberChange(ts=now, broker="b2:1", of="b2:1", event="leads", epoch=2, before="b1:1")
+    shown = LeaderShown(broker="b2:1", url="", epoch=2, since=now)
+    once = [
+        f"before it b1:1 led, term 1, since {clock(first.ts)}",
+        "the leader changed once in the last hour, once in the last day",
+    ]
+    assert [*terms_text([first], shown, now + 1)] == once
+    assert [*terms_text([second, first], shown, now + 1)] == once
+    assert [*terms_text([], shown, now + 1)] == once[1:]
+    none = ["the leader changed never in the last hour, never in the last day"]
+    assert [*terms_text([first], structs.replace(shown, epoch=1), now)] == none
 
 
 async def test_nobody_led_until_the_term_after_a_loss(
