@@ -955,6 +955,12 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
         for words in (("topics", "lookup", "persistent://acme/orders/x"), ("status",)):
             status, *said = await shell.run(*words)
             assert (status, "the metadata store" in "".join(said)) == (1, True)
+        await served.servers[1].stop()  # one that is down besides says nothing of the store
+        status, out, _ = await shell.run("status")
+        head, goes_on, *_ = out.splitlines()
+        away = "THE METADATA STORE DOES NOT ANSWER, "
+        assert (status, head.startswith(away)) == (1, True), out
+        assert goes_on.startswith("stored topics that are open go on")
 
 
 async def test_status_by_a_broker_that_knows_no_leader(
