@@ -403,7 +403,7 @@ def _balancing(cluster: ClusterShown, switched: str) -> str:
     elif moves.running or moves.waiting:
         now = f"{count_of(moves.running, 'move')} under way, {moves.waiting} wait"
     else:
-        now = f"{cluster.shedder} moves nothing at the moment"
+        now = f"no move waits or is under way ({cluster.shedder} decides)"
     return f"balancing is on{switched}: {now}"
 
 
