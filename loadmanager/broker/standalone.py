@@ -253,6 +253,25 @@ def broker_urls(options: StandaloneOptions) -> list[tuple[str, str]]:
     ]
 
 
+ACCESS = (
+    ' --token "$TOKEN"',
+    ' -H "Authorization: Bearer $TOKEN"',
+    ", with the token of a role that may do this in $TOKEN",
+)
+"""For commands, for curl, and of both: what a cluster asks for whose clients prove who they are."""
+
+
+def first_steps(options: StandaloneOptions) -> str:
+    """Commands to begin with."""
+    web = broker_urls(options)[0][1]
+    secured = _settings(options, 0).get("authenticationEnabled", "").strip().lower() == "true"
+    token, header, note = ACCESS if secured else ("", "", "")
+    return f"""Try in a second terminal{note}:
+  {_command()} admin --url {web}{token} bundles list
+  curl{header} {web}/lookup/v2/topic/persistent/public/default/my-topic
+  curl{header} {web}/admin/v2/brokers/leaderBroker"""
+
+
 def _welcome(
     options: StandaloneOptions, store: LocalStore, seconds: float, *, as_json: bool
 ) -> None:
@@ -273,10 +292,7 @@ def _welcome(
 
 The page:  {web}/ui
 
-Try in a second terminal:
-  {_command()} admin --url {web} bundles list
-  curl {web}/lookup/v2/topic/persistent/public/default/my-topic
-  curl {web}/admin/v2/brokers/leaderBroker
+{first_steps(options)}
   stock Pulsar clients: {pulsar}   (README.md has a ten-line example)
 
 Ctrl-C stops everything.

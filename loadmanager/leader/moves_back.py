@@ -158,6 +158,11 @@ class MovesBack:
             draft.owners[bundle] = (owner, owner)
         owner, at = draft.owners[bundle]
         if at != there:
+            if at != owner:
+                raise CannotUndoError(
+                    f"it is at {owner} now, and the steps before this one bring it to {at}: "
+                    f"this was a move to {there}"
+                )
             if at == back:
                 raise CannotUndoError(f"it is back at {back} already")
             since_ms = self.owned_since(bundle, at)

@@ -63,6 +63,8 @@ class TermUndo:
         changes, decisions = self._sorted(order, draft)
         await self.documents.draft(draft, changes, order.set_key)
         await self.moves.draft(draft, changes, decisions, order.earlier)
+        moving = any(owner != back for owner, back in draft.owners.values())
+        draft.needless = bool(draft.steps) and not moving and not self.documents.operations(draft)
         return draft
 
     async def carry_out(self, order: UndoOrder, seal: str) -> Undone:
@@ -78,8 +80,7 @@ class TermUndo:
                 f"nothing is undone: the plan is {draft.seal} now and no longer {seal[:20]}, "
                 "because something changed since it was shown; look at it again"
             )
-        moving = any(owner != back for owner, back in draft.owners.values())
-        if not moving and not self.documents.operations(draft):
+        if draft.needless:
             raise ConflictError("nothing is undone: what it comes to is there already")
         undone = ", ".join(dict.fromkeys(step.id for step in draft.steps[:NAMED_MAX]))
         note_change(f"undoes {undone}")

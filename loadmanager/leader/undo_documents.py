@@ -241,6 +241,8 @@ class Draft:
     """Changes whose documents are not as they left them."""
     notes: list[str] = field(default_factory=list, init=False)
     """What may be missing."""
+    needless: bool = field(default=False, init=False)
+    """Whether what the steps come to is there already."""
 
     @property
     def seal(self) -> str:
@@ -254,7 +256,13 @@ class Draft:
         return broker in cordons
 
     def plan(self) -> UndoPlan:
-        return UndoPlan(seal=self.seal, steps=self.steps, cannot=self.cannot, notes=self.notes)
+        return UndoPlan(
+            seal=self.seal,
+            steps=self.steps,
+            cannot=self.cannot,
+            notes=self.notes,
+            needless=self.needless,
+        )
 
     def refuse(self, id_: str, what: str | None, of: str | None, why: str) -> None:
         self.cannot.append(NotUndone(id=id_, what=what, of=of, why=why))

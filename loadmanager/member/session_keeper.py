@@ -72,6 +72,9 @@ class SessionKeeper:
         self.unleased_bundles = 0
         """The bundles of which something goes on without the lease."""
         self.fenced_times = 0
+        """How often the lease was not held: once until it is held again, though its session be lost
+        meanwhile.
+        """
 
     async def watch_lease(self) -> None:
         """Fence whenever the lease runs out; runs forever.
@@ -182,5 +185,5 @@ class SessionKeeper:
             log.error("stopped serving", reason=reason, bundles=len(lost))
         if not self._fenced:
             self.on_unproven()
-        self.fenced_times += bool(lost) or not self._fenced
+        self.fenced_times += not self._fenced
         self._fenced = True

@@ -105,7 +105,8 @@ UNWELL = gauge(
     "1 if this broker is not well (storage, session, stalls), 2 if it gave up its bundles",
 )
 FENCED = counter(
-    "loadmanager_fenced", "Times that the broker stopped serving because its session was not proven"
+    "loadmanager_fenced",
+    "Times that its session was not proven, and at most stored topics that were open went on",
 )
 LEADER = gauge("loadmanager_leader", "1 if this broker leads")
 LOOP_BUSY = gauge(

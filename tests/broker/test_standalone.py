@@ -11,6 +11,7 @@ from loadmanager.broker.standalone import (
     NIC_SPEED,
     StandaloneOptions,
     broker_urls,
+    first_steps,
     with_nic_speed,
 )
 from loadmanager.kit.system.settings import SamplerSettings
@@ -47,6 +48,16 @@ def test_without_any_card_there_is_a_speed(tmp_path: Path) -> None:
     """A system that lists no network cards is such a one, too."""
     chosen = with_nic_speed(OPTIONS, SamplerSettings(), tmp_path / "missing")
     assert chosen.overrides[NIC_SPEED] == "10"
+
+
+def test_the_first_commands_have_a_token_where_clients_must_prove_who_they_are() -> None:
+    """Each of them: without one all would be refused."""
+    token = "$TOKEN"
+    assert token not in first_steps(OPTIONS)
+    overrides = {"clusterName": "c", "authenticationEnabled": "true"}
+    head, *commands = first_steps(replace(OPTIONS, overrides=overrides)).splitlines()
+    assert len(commands) == 3
+    assert all(token in line for line in (head, *commands))
 
 
 def test_a_known_or_given_speed_stays(tmp_path: Path) -> None:

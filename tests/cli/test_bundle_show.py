@@ -45,10 +45,10 @@ MOVING = UnloadShown(bundle=FIRST, source=OWNER, destination="b2:8080", reason="
 @pytest.mark.parametrize(
     ("decision", "expected"),
     [
-        (cycle((FIRST, "NotWorthIt: too dear"), (OWNER, "x")), "leaves it: NotWorthIt: too dear"),
-        (cycle((OWNER, "NotOverloaded: y")), f"takes nothing from {OWNER}: NotOverloaded: y"),
-        (cycle(("cluster", "SheddingDisabled")), "moves nothing: SheddingDisabled"),
-        (cycle(unloads=[MOVING]), f"moves it: {FIRST} from {OWNER} to b2:8080: Hot"),
+        (cycle((FIRST, "NotWorthIt: too dear"), (OWNER, "x")), "left it: NotWorthIt: too dear"),
+        (cycle((OWNER, "NotOverloaded: y")), f"took nothing from {OWNER}: NotOverloaded: y"),
+        (cycle(("cluster", "SheddingDisabled")), "moved nothing; it said then: SheddingDisabled"),
+        (cycle(unloads=[MOVING]), f"decided to move it: {FIRST} from {OWNER} to b2:8080: Hot"),
     ],
 )
 def test_the_verdict_of_the_last_cycle(decision: DecisionShown, expected: str) -> None:
@@ -64,9 +64,11 @@ def test_what_is_no_verdict() -> None:
     assert list(why_it_stays(FIRST, OWNER, None, [place, others])) == [NO_VERDICT]
     archived = cycle((FIRST, "GracePeriod: moved"), id_="3-a9")
     (line,) = why_it_stays(FIRST, OWNER, None, [others, archived])
-    assert line == f"the last cycle to judge it ({THEN}) leaves it: GracePeriod: moved"
+    assert line == f"the last cycle to judge it ({THEN}) left it: GracePeriod: moved"
     (line,) = why_it_stays(SECOND, OWNER, None, [cycle(unloads=[MOVING])])
-    assert line.endswith(f"takes 1 bundle from {OWNER}, and not this one")
+    assert line.endswith(f"took 1 bundle from {OWNER}, and not this one")
+    (line,) = why_it_stays(FIRST, "b2:8080", None, [cycle(unloads=[MOVING])])  # it is there
+    assert line.endswith(f"moved it: {FIRST} from {OWNER} to b2:8080: Hot")
 
 
 def test_a_pin_comes_first() -> None:
@@ -110,11 +112,11 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         status, out, _ = await shell.run("bundles", "show", FIRST, "--at", iso(before))
         assert status == 0, out
         assert f"{FIRST} was served by {owner} at " in out
-        assert "leaves it: NotWorthIt: too dear" in out
+        assert "left it: NotWorthIt: too dear" in out
         assert "pinned" not in out
         dip = structs.replace(skip, what="cluster", code="TrafficDip", reason="TrafficDip: half")
         later = SystemClock().now_ms()
         await written(served, 0, structs.replace(dip, ts=later))
         _, out, _ = await shell.run("bundles", "show", FIRST, "--at", iso(later + 1_000))
-        assert "moves nothing: TrafficDip: half" in out
+        assert "moved nothing; it said then: TrafficDip: half" in out
         assert (await shell.run("bundles", "show", "acme/orders/0x00000000_0x00000001"))[0] == 1

@@ -369,7 +369,7 @@ def test_what_goes_on_without_zookeeper() -> None:
         assert "only stored topics that are open" in found.text
     fenced = replace(_cluster(metrics={"loadmanager_fenced_total": {"": 1.0}}), unproven=LAPSES)
     (said,) = [found.text for found in cluster.check(fenced) if found.subject == B3]
-    assert said.endswith(" it stopped serving: 1, last until 2026-11-28 10:58:20Z")
+    assert said.endswith(" open stored topics went on: 1, last until 2026-11-28 10:58:20Z")
     froze = [Unproven(B3, 1_795_863_500_000, 5_100, 5_000), Unproven(B3, 1_795_863_400_000, 2_000)]
     (still,) = [it for it in cluster.check(replace(_cluster(), unproven=froze)) if it.subject == B3]
     assert still.text == (

@@ -26,6 +26,7 @@ from msgspec import structs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin.archives import records_since
+from loadmanager.cli.admin.leaders import terms_text
 from loadmanager.cli.admin.story import _rates
 from loadmanager.cli.admin.times import clock, parse_moment, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
@@ -46,6 +47,7 @@ from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history.archive_answers import ArchivedPoint, ArchivedSeries
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.documents.cluster import LeaderShown
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
@@ -512,7 +514,24 @@ async def test_who_led_and_how_often_that_changed(
         )
         assert (await led(third + 5 * MINUTE))[1].startswith("b9:1 led, term 903, at the latest")
         times = (await shell.run("brokers", "leader"))[1].splitlines()[-1]
-        assert times == "the leader changed once in the last hour, 3 times in the last day"
+        assert times == "the leader changed once in the last hour, 4 times in the last day"
+
+
+def test_the_change_that_just_happened_counts() -> None:
+    """Also before the record of the new term is written; once it is, it is one change."""
+    now = SystemClock().now_ms()
+    first = MemberChange(ts=now - 5 * MINUTE, broker="b1:1", of="b1:1", event="leads", epoch=1)
+    second = MemberChange(ts=now, broker="b2:1", of="b2:1", event="leads", epoch=2, before="b1:1")
+    shown = LeaderShown(broker="b2:1", url="", epoch=2, since=now)
+    once = [
+        f"before it b1:1 led, term 1, since {clock(first.ts)}",
+        "the leader changed once in the last hour, once in the last day",
+    ]
+    assert [*terms_text([first], shown, now + 1)] == once
+    assert [*terms_text([second, first], shown, now + 1)] == once
+    assert [*terms_text([], shown, now + 1)] == once[1:]
+    none = ["the leader changed never in the last hour, never in the last day"]
+    assert [*terms_text([first], structs.replace(shown, epoch=1), now)] == none
 
 
 async def test_nobody_led_until_the_term_after_a_loss(
@@ -768,8 +787,9 @@ async def test_the_owner_that_was_lost_about_a_moment(
 async def test_nothing_of_after_a_moment_is_shown_as_of_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither loads whose time ended later, while there are earlier ones, nor what moved later; a
-    lost broker owns nothing. Old loads, and those that go on after the moment, are told.
+    """Loads are those of the minute that the moment lies in, but owners are of then: what moved
+    later in that minute had not moved, and a bundle that came later was not there. A lost broker
+    owns nothing. The times of the loads are told, and when they had ended long before.
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then = now - 60 * MINUTE
@@ -797,6 +817,13 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
                       if has else []),
                 )  # fmt: skip
             await written(served, index, *steps)
+        later = {"broker": second, "bundle": "acme/later/0x00000000_0x80000000"}
+        await written(
+            served,
+            1,
+            OwnershipStep(ts=then + 55_000, **{**owned, **later}),
+            BundleLoad(ts=then + MINUTE, interval_ms=MINUTE, **later),
+        )
         lost = MemberChange(ts=then + 40_000, broker=first, of=second, event="left", how="lost")
         await written(served, 0, lost)
         for seconds, owner in ((10, first), (30, second), (50, None)):
@@ -804,18 +831,22 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
             rows = await shell.json("brokers", "list", *at)
             counts = {row["broker"]: row["bundles"] for row in rows}
             assert counts == {first: int(owner == first), second: int(owner == second)}
-            assert {row["msg_rate_in"] for row in rows} == {10.0}
+            assert {(row["msg_rate_in"], row["at"]) for row in rows} == {(11.0, then + MINUTE)}
+            out = (await shell.run("brokers", "list", *at))[1]
+            assert f"averages of times between {clock(then)} and {clock(then + MINUTE)}" in out
             assert f", {1 if owner else 0} bundle" in (await shell.run("status", *at))[1]
             (row,) = await shell.json("bundles", "list", *at)
-            assert (row["owner"], row["msg_rate_in"]) == (owner, 10.0)
+            # A broker without bundles records no load of one: the last of the first is before.
+            rate = 10.0 if owner == first else 11.0
+            assert (row["owner"], row["msg_rate_in"]) == (owner, rate)
             (row,) = await shell.json("topics", "busiest", *at)
-            assert (row["broker"], row["msg_throughput_in"]) == (owner, 10.0)
+            assert (row["broker"], row["msg_throughput_in"]) == (owner, 11.0)
             (row,) = await shell.json("topics", "lookup", topic, *at)
             assert row["broker"] == owner
         at = ("--at", clock(then - MINUTE // 2).replace(" ", "T"))
         (row,) = await shell.json("topics", "lookup", topic, *at)  # by a step before any load
         assert row["broker"] == first
-        until = f"of {first} no earlier averages are recorded: these go on until {clock(then)}"
+        until = f"averages of times between {clock(then - MINUTE)} and {clock(then)}"
         assert until in (await shell.run("brokers", "list", *at))[1]
         at = ("--at", clock(then + 5 * MINUTE).replace(" ", "T"))
         out = (await shell.run("brokers", "list", *at))[1]
@@ -924,6 +955,12 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
         for words in (("topics", "lookup", "persistent://acme/orders/x"), ("status",)):
             status, *said = await shell.run(*words)
             assert (status, "the metadata store" in "".join(said)) == (1, True)
+        await served.servers[1].stop()  # one that is down besides says nothing of the store
+        status, out, _ = await shell.run("status")
+        head, goes_on, *_ = out.splitlines()
+        away = "THE METADATA STORE DOES NOT ANSWER, "
+        assert (status, head.startswith(away)) == (1, True), out
+        assert goes_on.startswith("stored topics that are open go on")
 
 
 async def test_status_by_a_broker_that_knows_no_leader(

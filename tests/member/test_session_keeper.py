@@ -187,6 +187,7 @@ async def test_what_has_a_fence_of_its_own_goes_on_until_the_session_is_lost() -
         store.expire()
         await broker.until(*once, "verified", *once, "fenced", "lost all but []")
         assert broker.session_keeper.unleased_bundles == 0
+        assert broker.session_keeper.fenced_times == 2  # its loss is a part of the second time
         scope.cancel()
 
 

@@ -36,7 +36,7 @@ const COLUMNS = 120;
 const HEAT_ROWS = 60;
 const MEMBERS = 500;
 const NAMED = 3;
-const NEAR_MS = 300_000; // the last loads before a moment stand for it for so long
+const NEAR_MS = 300_000; // without loads of a moment, the last before stand for it for so long
 const COARSE_MS = 900_000; // averages over this time are kept of earlier days
 // A broker that lives gives a sign within this time.
 const SIGN_MS = 12_000;
@@ -348,14 +348,13 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came, found, steps, lapses] = await Promise.all([
+  const [loads, heat, decided, changed, came, found, lapses] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
     events(["kind=change"], `${range}&limit=${LISTED}`),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
-    events(["kind=ownership"], `since=${at - NEAR_MS}&until=${at}&limit=${MEMBERS}`),
     askLapses(at, at + HOUR_MS),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
@@ -368,7 +367,11 @@ export async function askPast({ at, last }: When): Promise<Past> {
     .filter(({ kind, broker }) => kind === "broker_load" && !dead.has(broker))
     .filter(({ broker, ts, spanMs }) => !leftBy(came.parts, broker, ts - spanMs))
     .flatMap(brokerRows);
-  for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts);
+  // Loads are over a time that the moment lies in, and may go on after it.
+  const ends = Math.max(at, ...brokers.map(({ reportedAt }) => reportedAt ?? 0));
+  const stepsRange = `since=${at - NEAR_MS}&until=${ends}&limit=${MEMBERS}`;
+  const steps = await events(["kind=ownership"], stepsRange);
+  for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
   const decisions = decisionsOf(
@@ -719,12 +722,18 @@ function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>, at
     : ["No broker that answers recorded anything then"];
 }
 
-// How many bundles a broker had: those that its last load counted, and what it took and gave up since.
-function bundlesOf({ broker, bundles, reportedAt }: Broker, steps: ArchivedEvent[]): number {
-  const since = steps.filter(({ ts, record }) => ts > (reportedAt ?? 0) && text(record, "broker") === broker);
-  const taken = since.filter(({ record }) => text(record, "after") === "Owned" && served(record, "before") === 0);
-  const given = since.filter(({ record }) => served(record, "after") === 0 && served(record, "before") === 1);
-  return Math.max(0, (bundles ?? 0) + taken.length - given.length);
+// How many bundles a broker had: those that its load counted at the end of its time, and what it took
+// and gave up between that and the moment.
+function bundlesOf({ broker, bundles, reportedAt }: Broker, steps: ArchivedEvent[], at: number): number {
+  const counted = reportedAt ?? 0;
+  const [begin, end] = [Math.min(counted, at), Math.max(counted, at)];
+  const between = steps.filter(
+    ({ ts, record }) => ts > begin && ts <= end && text(record, "broker") === broker,
+  );
+  const taken = between.filter(({ record }) => text(record, "after") === "Owned" && served(record, "before") === 0);
+  const given = between.filter(({ record }) => served(record, "after") === 0 && served(record, "before") === 1);
+  const more = taken.length - given.length;
+  return Math.max(0, (bundles ?? 0) + (counted > at ? -more : more));
 }
 
 // Whether a bundle in this state is its broker's: 1, or else 0.

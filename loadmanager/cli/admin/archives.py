@@ -285,12 +285,10 @@ def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:
 
 
 def _far_off(at_ms: int, loads: Sequence[ArchivedLoads]) -> Iterable[str]:
-    """Whose averages are old, or of a time that had not ended."""
+    """Whose averages are old."""
     for broker in sorted({it.broker for it in loads}):
         end, span_ms = max((it.ts, it.span_ms) for it in loads if it.broker == broker)
-        if end > at_ms:
-            yield f"of {broker} no earlier averages are recorded: these go on until {clock(end)}"
-        elif at_ms - end > max(span_ms, OLD_MS):
+        if at_ms - end > max(span_ms, OLD_MS):
             yield f"the averages of {broker} had ended {span(at_ms - end)} before"
 
 

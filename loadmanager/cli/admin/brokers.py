@@ -319,7 +319,7 @@ def brokers_leader(admin: AdminClient, at: int | None) -> Output:
         raw = {**raw, "brokerId": term.broker, "serviceUrl": term.url}
     since = f"since {clock(term.since)} ({span(cluster.at - term.since)})"
     lines.append(f"term {term.epoch}, {since}")
-    lines += changes_text(admin, cluster.at)
+    lines += changes_text(admin, term, cluster.at)
     return Output({**raw, "term": term.epoch, "since": term.since}, lines)
 
 

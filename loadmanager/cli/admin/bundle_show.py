@@ -162,16 +162,18 @@ def _verdict(bundle: str, owner: str | None, decision: DecisionShown) -> str:
     head = f"the last cycle to judge it ({clock(decision.ts)}{shown_id})"
     unloads = [] if decision.unloads is UNSET else decision.unloads
     if leaving := [each for each in unloads if each.bundle == bundle]:
-        return f"{head} moves it{once_resumed(decision)}: {unload_text(leaving[-1])}"
+        waits = once_resumed(decision) or owner == leaving[-1].source
+        moved = f"decided to move it{once_resumed(decision)}" if waits else "moved it"
+        return f"{head} {moved}: {unload_text(leaving[-1])}"
     reasons = {} if decision.skipped is UNSET else {it.what: it.reason for it in decision.skipped}
     if bundle in reasons:
-        return f"{head} leaves it: {reasons[bundle]}"
+        return f"{head} left it: {reasons[bundle]}"
     if owner in reasons:
-        return f"{head} takes nothing from {owner}: {reasons[owner]}"
+        return f"{head} took nothing from {owner}: {reasons[owner]}"
     if CLUSTER in reasons:
-        return f"{head} moves nothing: {reasons[CLUSTER]}"
+        return f"{head} moved nothing; it said then: {reasons[CLUSTER]}"
     if away := [each.bundle for each in unloads if each.source == owner]:
-        return f"{head} takes {count_of(len(away), 'bundle')} from {owner}, and not this one"
+        return f"{head} took {count_of(len(away), 'bundle')} from {owner}, and not this one"
     return ""
 
 

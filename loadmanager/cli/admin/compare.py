@@ -148,7 +148,9 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         MemberChange.kind,
     )
     begin_ms = since_ms - BEFORE_MS
-    owners = _between(admin, begin_ms, until_ms, OwnershipStep.kind)
+    # The loads of the end are over a time that may go on after it.
+    ends = max([until_ms, *(it.ts for it in pasts[1].loads)])
+    owners = _between(admin, begin_ms, ends, OwnershipStep.kind)
     moves = _between(admin, since_ms, until_ms, "decision.move")
     clients = _between(
         admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
@@ -179,7 +181,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         then=moments[0],
         now=moments[1],
         members=[it.record_as(MemberChange) for it in _oldest_first(members.events)],
-        between=[it for it in _oldest_first(between) if it.ts > since_ms],
+        between=[it for it in _oldest_first(between) if since_ms < it.ts <= until_ms],
         clients=_oldest_first(clients.events),
         cut_off=cut_off,
         there=there,

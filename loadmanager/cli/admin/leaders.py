@@ -15,6 +15,7 @@ from loadmanager.engine.history.records import Decision
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.units import DAY_MS, HOUR_MS
+from loadmanager.leader.documents.cluster import LeaderShown
 
 MEMBERS_MAX = 1_000
 """Records among which the leader of a time is looked for, the last ones before it."""
@@ -147,7 +148,7 @@ def _is_later(record: Decision, at_ms: int) -> bool:
     return record.action == "move" and record.ts > at_ms
 
 
-def changes_text(admin: AdminClient, now_ms: int) -> Iterator[str]:
+def changes_text(admin: AdminClient, term: LeaderShown, now_ms: int) -> Iterator[str]:
     """Who led before, and how often the leader changed lately; nothing if no archive knows."""
     try:
         if not has_archives(admin):
@@ -157,19 +158,44 @@ def changes_text(admin: AdminClient, now_ms: int) -> Iterator[str]:
         changes = [event.record_as(MemberChange) for event in events.events]
     except OperationalError:  # it is of use without
         return
-    terms = [change for change in changes if change.event == "leads"]
+    yield from terms_text(changes, term, now_ms)
+    if events.missing:
+        yield f"not all is here: {', '.join(sorted(events.missing))} did not answer"
+
+
+def terms_text(changes: Sequence[MemberChange], present: LeaderShown, now_ms: int) -> Iterator[str]:
+    """Who led before, and how often the leader changed lately. `changes`: the last that are
+    recorded, the newest first; `present`: the present term, which may have begun so lately that no
+    record of it is written yet.
+    """
+    terms = _with_present([change for change in changes if change.event == "leads"], present)
     if terms and terms[0].before:
         begun = next((it for it in terms[1:] if it.of == terms[0].before), None)
         of = "" if begun is None else f", term {begun.epoch}, since {clock(begun.ts)}"
         yield f"before it {terms[0].before} led{of}"
     times = [after.ts for after, _ in pairwise(terms)]
-    times += [term.ts for term in terms[-1:] if term.before]
+    times += [it.ts for it in terms[-1:] if it.before or (it.epoch or 0) > 1]
     hour = sum(ts >= now_ms - HOUR_MS for ts in times)
     least = "at least " if len(changes) == MEMBERS_MAX else ""
     day = f"{least}{_times(len(times))} in the last day"
     yield f"the leader changed {_times(hour)} in the last hour, {day}"
-    if events.missing:
-        yield f"not all is here: {', '.join(sorted(events.missing))} did not answer"
+
+
+def _with_present(terms: list[MemberChange], term: LeaderShown) -> list[MemberChange]:
+    """The recorded terms, the newest first, with the present one, after the last that ended."""
+    earlier = [it for it in terms if it.epoch is None or it.epoch < term.epoch]
+    if len(earlier) < len(terms):
+        return terms
+    before = earlier[0].of if earlier else None
+    present = MemberChange(
+        ts=term.since,
+        broker=term.broker,
+        of=term.broker,
+        event="leads",
+        epoch=term.epoch,
+        before=before,
+    )
+    return [present, *earlier]
 
 
 def _times(count: int) -> str:

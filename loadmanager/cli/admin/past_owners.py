@@ -113,7 +113,7 @@ def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:
         return []
     some = ", ".join(it.bundle for it in bundles[:MOVED_NAMED])
     more = f" and {len(bundles) - MOVED_NAMED} more" if len(bundles) > MOVED_NAMED else ""
-    text = f"{count_of(len(bundles), 'bundle')} had just come to another owner"
+    text = f"{count_of(len(bundles), 'bundle')} came to another owner about then"
     return [f"{text}: the figures may have only a part of their traffic ({some}{more})"]
 
 
@@ -162,10 +162,12 @@ def owners_at(
         changes.add(event)
     bundles = []
     for bundle in sorted({*samples, *changes.of_bundle}):
-        of = samples.get(bundle, [])
-        of = [it for it in of if it.ts <= at_ms] or of
+        around = samples.get(bundle, [])
+        of = [it for it in around if it.ts <= at_ms] or around
         owner, since = changes.owner(bundle, of, at_ms)
-        shown = next((it for it in of if it.broker == owner), of[-1] if of else None)
+        if owner is None and changes.came_later(bundle, of, at_ms):
+            continue
+        shown = next((it for it in around if it.broker == owner), around[-1] if around else None)
         if shown is not None:
             bundles.append(
                 PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker, since)
@@ -211,6 +213,15 @@ class _Changes:
             fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
             changes.append(_Change(fenced_ms, step.broker, owns))
             changes.sort(key=lambda change: change.ts)
+
+    def came_later(self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int) -> bool:
+        """Whether nothing is recorded of a bundle until a moment, and the first after it is that
+        a broker got it: it was made of others, say. The samples are over times that the moment
+        lies in, and have what was there at their ends.
+        """
+        changes = self.of_bundle.get(bundle, [])
+        later = all(it.ts > at_ms for it in samples)
+        return later and bool(changes) and changes[0].owns and changes[0].ts > at_ms
 
     def owner(
         self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int

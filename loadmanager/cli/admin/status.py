@@ -191,11 +191,12 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
         for broker, text in health.items()
     }
     texts = [f"{broker}: {text}" for broker, text in says.items()]
-    without_store = [STORE in text for text in says.values()]
+    # A broker that is down says nothing of the store, and one that is well has its answers.
+    without_store = any(STORE in text for text in says.values()) and "ok" not in health.values()
     lines = [f"NO BROKER LEADS NOW: {error}"]
     if error.status != NOBODY:
         lines = [f"THE LEADER DOES NOT ANSWER: {error}", UNTIL_THEN]
-    if without_store and all(without_store):
+    if without_store:
         lines = [f"THE METADATA STORE DOES NOT ANSWER, so that no broker leads: {error}", GOES_ON]
     lines += [*texts, "`loadmanager doctor` says more"]
     return Output({"leader": None, "brokers": health}, lines, status=1)
@@ -402,7 +403,7 @@ def _balancing(cluster: ClusterShown, switched: str) -> str:
     elif moves.running or moves.waiting:
         now = f"{count_of(moves.running, 'move')} under way, {moves.waiting} wait"
     else:
-        now = f"{cluster.shedder} moves nothing at the moment"
+        now = f"no move waits or is under way ({cluster.shedder} decides)"
     return f"balancing is on{switched}: {now}"
 
 

@@ -317,7 +317,7 @@ def _topics_at(
     say_down(admin, at_ms, past)
     recorded: dict[str, dict[str, Any]] = {
         name: {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
-        for loads in sorted(past.loads, key=lambda each: (each.ts <= at_ms, each.ts))
+        for loads in sorted(past.loads, key=lambda each: each.ts)
         for name in loads.figures
     }
     topics = [

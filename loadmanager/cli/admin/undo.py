@@ -42,6 +42,7 @@ PAUSED = (
     "that holds the balancer, and not this undo, which an operator orders; "
     "`loadmanager admin moves resume` ends it"
 )
+THERE = "nothing is left to undo: what these steps come to is there already"
 STORIES_MAX = 50
 """So many bundles whose moves cancel out are asked for their owners."""
 AGAIN = "the balancer may move them again: `loadmanager admin moves pause` holds it"
@@ -94,19 +95,20 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
     elif since is not None:
         changes = changes_of(admin, role, since, None, limit=CHANGES_MAX)
         ids = _ids_of(changes.changes)
-    notes = [*incomplete(changes.notes), *_without_id(changes.changes)]
+    reach, left_out = incomplete(changes.notes), _without_id(changes.changes)
     plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
-    notes += incomplete(plan.notes)
+    left_out += incomplete(plan.notes)
     ids_of = {bundle: of.ids for bundle, of in cancelled.items()}
     raw = {**raw, "cancelOut": ids_of} if moves_only else raw
-    status = 1 if plan.cannot or not plan.steps or notes else 0
+    status = 1 if plan.cannot or not plan.steps or left_out else 0
     paused = _paused(admin, plan.steps)
     again: list[Shown] = [] if paused or not (moves_only and plan.steps) else [AGAIN]
     balanced: list[Shown] = [BALANCED] if since is not None and not moves_only else []
     steps = [*_steps(plan.steps), *_cannot(plan.cannot), *_cancelled(admin, cancelled)]
-    parts: list[Shown] = [steps, *notes, *balanced, *paused, *again]
-    if not plan.steps:
-        return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
+    parts: list[Shown] = [steps, *reach, *left_out, *balanced, *paused, *again]
+    if not plan.steps or plan.needless:
+        said = THERE if plan.needless else "nothing was undone"
+        return Output(raw, (*parts, said), status=1, missing=changes.missing)
     if not yes and seal is None:
         only = " --moves" if moves_only else ""
         same = f"{_said_again(ids, since, role)}{only} --plan {plan.seal}"

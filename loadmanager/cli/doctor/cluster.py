@@ -287,7 +287,7 @@ FENCED = "loadmanager_fenced_total"
 COUNTED = (
     (
         FENCED,
-        "times since its start that its session was not proven and it stopped serving",
+        "times since its start without a proven session, when at most open stored topics went on",
         "look at ZooKeeper's latency, and for pauses of the machine",
     ),
     (

@@ -133,8 +133,8 @@ class ArchiveReader:
             )
 
     def moment(self, at_ms: int, kinds: Sequence[str]) -> ArchivedMoment:
-        """The loads of some kinds at a moment: the last averages that had ended by then; of a
-        broker that has none of the minutes before, those over a time that the moment lies in.
+        """The loads of some kinds at a moment: of each broker the averages over the time that the
+        moment lies in; else the last that had ended by then, within `NEAR_MS`.
         """
         loads = []
         with self._opened() as db:
@@ -319,17 +319,22 @@ def _event(row: tuple[int, str, int, int, int, bytes]) -> ArchivedEvent:
 
 
 def _nearest(db: sqlite3.Connection, kind: str, at_ms: int) -> list[tuple[int, int, int]]:
-    """Broker, time and span of the loads that stand for a moment."""
+    """Broker, time and span of the loads that stand for a moment. The shortest time that it lies
+    in counts; at the end of one time, that is the time in which it lies.
+    """
     rows = db.execute(
         "SELECT DISTINCT broker, ts, span FROM sample WHERE kind=? AND ts BETWEEN ? AND ? "
         "ORDER BY ts",
         (kind, at_ms - NEAR_MS, at_ms + COARSE_MS),
     ).fetchall()
-    chosen: dict[int, tuple[int, int, int]] = {}
+    before: dict[int, tuple[int, int, int]] = {}
+    within: dict[int, tuple[int, int, int]] = {}
     for broker, ts, span in rows:
-        if ts <= at_ms or (ts - span < at_ms and broker not in chosen):
-            chosen[broker] = (broker, ts, span)
-    return sorted(chosen.values())
+        if ts < at_ms:
+            before[broker] = (broker, ts, span)
+        elif ts - span < at_ms and (broker not in within or span < within[broker][2]):
+            within[broker] = (broker, ts, span)
+    return sorted((before | within).values())
 
 
 def _loads(

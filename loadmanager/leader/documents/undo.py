@@ -45,6 +45,8 @@ class UndoPlan(Shape, kw_only=True):
     cannot: list[NotUndone]
     notes: list[str] = field(default_factory=list)
     """What was left out because it cannot be read."""
+    needless: bool = False
+    """Whether there are steps, and what they come to is there already: it is not carried out."""
 
 
 class Undone(UndoPlan, kw_only=True):

@@ -143,9 +143,9 @@ class ArchiveRoutes:
 
     @operation(ArchivedMoment, query=(AT, LOAD_KINDS, PART), also=NONE)
     async def loads(self, request: web.Request) -> web.Response:
-        """The loads that the broker that is asked recorded for a moment: averages over the last
-        minute that had ended by then, or over the quarter of an hour when that was more than a day
-        ago; without any of the five minutes before, over the time that the moment lies in.
+        """The loads that the broker that is asked recorded for a moment: averages over the minute
+        that it lies in, or over the quarter of an hour when that was more than a day ago; without
+        any, the last that had ended in the five minutes before.
         """
         at_ms, kinds = AT.whole(request), request.query.getall("kind", list(DEFAULT_KINDS))
         for kind in kinds:

@@ -97,6 +97,7 @@ async def test_limits_and_settings() -> None:
         assert (step["id"], step["of"]) == (second, "/admin/policies/acme/orders")
         words = "set publishRate of acme/orders: publishThrottlingRateInMsg 20 (was 10)"
         assert step["what"].startswith(words)
+        assert not shown["needless"]
         for name, messages in (("now", 20), ("then", 10)):
             by_cluster = json.loads(step[name])["publishMaxMessageRate"]
             assert by_cluster["standalone"]["publishThrottlingRateInMsg"] == messages
@@ -109,6 +110,7 @@ async def test_limits_and_settings() -> None:
         assert (await undo(served, undone["id"])).status == 200
         assert await rate(served) == 20
         again = (await changes(served))[0]["id"]
+        assert (await plan(served, again, undone["id"]))["needless"]
         nothing = await undo(served, again, undone["id"])
         assert (nothing.status, await rate(served)) == (409, 20)
         assert nothing.reason == "nothing is undone: what it comes to is there already"
@@ -363,6 +365,46 @@ async def test_moves_only(capsys: pytest.CaptureFixture[str]) -> None:
             lambda: at_a_terminal(served, capsys, *words), lambda answer: back in answer[1]
         )
         assert (await at_a_terminal(served, capsys, "--moves", "1-m1"))[0] == 2
+
+
+async def test_what_is_undone_already_is_offered_no_plan(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A plan that would be refused is not offered, with or without --yes."""
+    async with serving(1) as served:
+        changed = await do(served, "POST", RATE, a_rate(10))
+        assert (await undo(served, changed)).status == 200
+        undone = (await changes(served))[0]["id"]
+        for words in ((), ("--yes",)):
+            status, text = await at_a_terminal(served, capsys, changed, undone, *words)
+            assert (status, "nothing is done yet" in text) == (1, False)
+            assert text.endswith(
+                "nothing is left to undo: what these steps come to is there already\n"
+            )
+        assert await rate(served) is None
+
+
+async def test_where_a_bundle_is_now_and_where_steps_bring_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """These are not the same. That records do not reach back is told, and is no failure."""
+    async with serving(3, values=in_folder(tmp_path)) as served:
+        first, second, third = (served.broker_id(index) for index in range(3))
+        await served.own(FIRST, at=0)
+        for destination in (second, third, first):
+            await do(served, "POST", MOVES, {"bundle": FIRST, "destination": destination})
+        shown = await plan(served, "1-m3", "1-m1")
+        (step,), (refused,) = shown["steps"], shown["cannot"]
+        assert (step["id"], step["now"], step["then"]) == ("1-m3", first, third)
+        assert refused["id"] == "1-m1"
+        now = f"it is at {first} now, and the steps before this one bring it to {third}"
+        assert refused["why"] == f"{now}: this was a move to {second}"
+        await do(served, "POST", MOVES, {"bundle": FIRST, "destination": second})
+        words = ("--moves", "--since", "1970-01-01", "--yes")
+        status, text = await at_a_terminal(served, capsys, *words)
+        assert "recorded nothing before" in text
+        assert (status, "1 move queued" in text) == (0, True), text
+        await moved_to(served, FIRST, 0)
 
 
 async def test_moves_that_cancel_out_and_a_pause_are_told(

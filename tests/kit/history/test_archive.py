@@ -154,8 +154,8 @@ def test_the_same_reason_again_is_counted(tmp_path: Path) -> None:
 
 
 def test_loads_of_a_moment(tmp_path: Path) -> None:
-    """Those of the last minute that had ended, also when they were written in two parts; without
-    one, those of the minute that it lies in.
+    """Those of the minute that it lies in, also when they were written in two parts; without one,
+    those of the last that had ended.
     """
     with a_file(tmp_path) as file:
         for minute in range(10):
@@ -164,8 +164,10 @@ def test_loads_of_a_moment(tmp_path: Path) -> None:
             file.write([a_load(ts, OTHER, rate=100 + minute)], ts, 0)
         reader = a_reader(tmp_path)
         (loads,) = reader.moment(NOW + 4 * MINUTE + 1, ["bundle_load"]).loads
-        assert (loads.ts, loads.span_ms) == (NOW + 4 * MINUTE, MINUTE)
-        assert {name: row[0] for name, row in loads.figures.items()} == {BUNDLE: 4, OTHER: 104}
+        assert (loads.ts, loads.span_ms) == (NOW + 5 * MINUTE, MINUTE)
+        assert {name: row[0] for name, row in loads.figures.items()} == {BUNDLE: 5, OTHER: 105}
+        (loads,) = reader.moment(NOW + 5 * MINUTE, ["bundle_load"]).loads
+        assert (loads.ts, loads.figures[BUNDLE][0]) == (NOW + 5 * MINUTE, 5)
         (first,) = reader.moment(NOW - 1, ["bundle_load"]).loads
         assert (first.ts, first.figures[BUNDLE][0]) == (NOW, 0)
         (last,) = reader.moment(NOW + 11 * MINUTE, ["bundle_load"]).loads
