@@ -10,9 +10,7 @@ import pytest
 from broker.admin.serving import ORDERS, serving
 from broker.admin.test_admin_subscriptions import RECEIPT
 from broker.admin.test_archive import BUNDLE, in_folder, written
-from broker.admin.test_members import absent
 from cli.test_admin_command import Shell
-from clusters.running import a_client, until
 from system.raw import a_send
 
 from loadmanager.cli.admin.held_then import ConnectionHold
@@ -352,29 +350,3 @@ def test_the_limits_of_a_hold_are_those_of_then() -> None:
     same = ConnectionHold("b1", "10.0.3.7:9", 0, 900_000, ((5_000, "o-2"), (800_000, "o-2")))
     assert same.limits_between(60_000, 70_000) == "o-2"
     assert same.limits_between(810_000, 820_000) is None
-
-
-async def test_all_commands_count_the_same_clients_of_a_lost_broker(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By their own records, where the leader has not counted them yet."""
-    async with serving(2, values=in_folder(tmp_path)) as served:
-        shell, (one, name) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
-        lost, topic = served.brokers[1], TopicName("persistent", ORDERS, "t")
-        await lost.serve(topic)
-        async with a_client(await lost.listen()) as client:
-            await client.produce(topic)
-            reports = served.brokers[0].use.brokers.reports
-            await until(lambda: reports[name].num_producers == 1)
-            lost.store.suspend()
-            lost.store.expire()
-            left_at = (await absent(served, name, how="lost", clients=1, clientsBack=0))["leftAt"]
-        await written(
-            served, 0,
-            MemberChange(ts=left_at, broker=one, of=name, event="left", how="lost"),
-            _step(left_at - 9_000, name, "attached", "p"),
-            _step(left_at + 2_000, one, "attached", "p"),
-        )  # fmt: skip
-        for command in (("status",), ("brokers", "list"), ("brokers", "health")):
-            _, out, _ = await shell.run(*command)
-            assert "; 1 client waited 2.0 s since it was lost, and up to " in out, command
