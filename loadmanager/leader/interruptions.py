@@ -159,19 +159,20 @@ def waits_between(
     steps: Iterable[ClientStep],
     changes: Sequence[MemberChange],
     downs: Sequence[ClusterDown],
-    begin_ms: int,
-    end_ms: int,
+    times: tuple[int, int],
+    as_of_ms: float,
 ) -> tuple[list[Interrupted], list[Loss]]:
     """The interruptions of a time, also those that began shortly before and lasted when it began;
-    and the losses of brokers.
+    and the losses of brokers. `as_of_ms`: the records are those until then.
     """
+    begin_ms, end_ms = times
     losses = [
         it if (down := down_before(downs, it.ts)) is None else Loss(it.broker, down.begin)
         for it in losses_of(changes)
     ]
     waits = [
         it
-        for it in interruptions_of(steps, losses, standstills_of(changes))
+        for it in interruptions_of(steps, losses, standstills_of(changes), as_of_ms)
         if begin_ms <= it.since <= end_ms
         or begin_ms - AFTER_MS <= it.since < begin_ms <= (it.back_at or begin_ms)
     ]
@@ -355,6 +356,6 @@ def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, n
     ]
     changes.sort(key=lambda it: it.ts, reverse=True)
     downs = downs_of(members.parts.values(), total.since)
-    waits, _ = waits_between(of_clients.steps, changes, downs, total.since, now_ms)
+    waits, _ = waits_between(of_clients.steps, changes, downs, (total.since, now_ms), now_ms)
     whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
     total.take(waits, whole=whole)

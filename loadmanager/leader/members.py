@@ -264,7 +264,7 @@ class TermMembers:
         elif clients and published is not None:
             absence.clients_at = int(published.updated_at) or None
         if absence.how == "lost":
-            absence.unheard_ms = int(1000 * self.store.store.session_timeout_s)
+            absence.unheard_ms = self._silent_ms(departure.at_ms)
         if absence.how == "stopped" and not owned:
             cordon = self.moves.cluster.wishes.cordons.get(broker)
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
@@ -286,6 +286,20 @@ class TermMembers:
             if move.state is MoveState.DONE and (move.ended_at or 0) >= reported_ms:
                 last.setdefault(move.bundle, move.source)
         return {bundle for bundle, source in last.items() if source == broker}
+
+    def _silent_ms(self, left_ms: int) -> int:
+        """How long before its session was over a broker gave its last sign, at most: a session
+        timeout, and no session ends while the store gives no answer; those that it still has when
+        it is back last for another timeout.
+        """
+        timeout_s, silence = self.store.store.session_timeout_s, self.store.store.lease.silence
+        unheard_s = timeout_s
+        if silence is not None:
+            clock, (begin_s, end_s) = self.moves.term.clock, silence
+            left_s = clock.monotonic_s() - (clock.now_ms() - left_ms) / 1000
+            if begin_s < left_s <= end_s + 2 * timeout_s:
+                unheard_s += left_s - begin_s
+        return int(1000 * unheard_s)
 
     def _unheard_ms(self, absence: AbsentBroker) -> int | None:
         """How long ago its last sign was, at most: another leader may have seen its end first."""

@@ -49,11 +49,15 @@ def texts(absent: list[AbsentBroker], now_ms: int = NOW) -> list[str]:
 
 
 def test_what_is_over_is_told_apart() -> None:
-    """It lasts while a broker is gone, a bundle has no owner, or clients are awaited."""
+    """It lasts while a broker is gone or clients are awaited, and while a bundle has no owner,
+    unless all clients are back: nobody asks for it then.
+    """
     back = cut_off(1)
-    gone, unserved, awaited = cut_off(1), cut_off(1), cut_off(1)
-    gone.back_at, unserved.placed, awaited.clients_back = None, 1, 2
-    assert [it.over_ms for it in news([back], NOW, HOUR)] == [back.back_at]
+    gone, unserved, awaited, unasked = cut_off(1), cut_off(1), cut_off(1), cut_off(1)
+    gone.back_at, unserved.placed, awaited.clients_back, unasked.placed = None, 1, 2, 1
+    unserved.clients = None
+    for it in (back, unasked):
+        assert [each.over_ms for each in news([it], NOW, HOUR)] == [it.back_at]
     for lasts in (gone, unserved, awaited):
         assert [it.over_ms for it in news([lasts], NOW, HOUR)] == [None]
     assert [it.over_ms for it in news([awaited], NOW + HOUR, 2 * HOUR)] == [awaited.back_at]

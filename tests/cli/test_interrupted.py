@@ -13,6 +13,7 @@ from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
 from system.raw import a_send
 
+from loadmanager.cli.admin.held_then import ConnectionHold
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
@@ -296,3 +297,56 @@ async def test_a_limit_stays_the_cause_once_the_client_is_back(
         _, out, _ = await shell.run("history", "10.0.3.7")
         assert f"connection 10.0.3.7:1 was held until then by {two}, for 3 min: t4 publish" in out
         assert "connection 10.0.3.7:3 is held by b8:1, for 5.0 s: t4 publish" in out
+
+
+async def test_a_client_that_tries_again_and_again_is_not_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It waits on, with how often it tried; the limit that held its connection stays the one of
+    then, when others hold it by now.
+    """
+    now = SystemClock().now_ms()
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+        far = {"client": "10.0.3.7:9"}
+
+        def gave_up(ago_ms: int, name: str) -> ClientStep:
+            more = {"reason": "its client closed it", "attached_ms": 30_000, "messages": 0, **far}
+            return _step(now - ago_ms, two, "left", name, **more)
+
+        def hold(ago_ms: int, event: str, held_ms: int, limits: str) -> ClientStep:
+            return ClientStep(
+                ts=now - ago_ms, broker=two, event=event, address="10.0.3.7", what="connection",
+                reason=limits, held_ms=held_ms, **far,
+            )  # fmt: skip
+
+        await written(
+            served, 0,
+            MemberChange(ts=now - 600_000, broker=one, of="b9:1", event="left", how="lost"),
+            *(_step(now - 900_000, "b9:1", "attached", name) for name in ("again", "away")),
+            *(_step(now - 590_000, two, "attached", name, **far) for name in ("again", "away")),
+            gave_up(560_000, "again"), gave_up(560_000, "away"),
+            _step(now - 400_000, two, "attached", "again", **far),
+            hold(570_000, "held", 5_000, "o-2 publish"),
+            hold(9_000, "freed", 566_000, "o-0 publish"),
+        )  # fmt: skip
+        waits = {it["name"]: it for it in await shell.json("interrupted")}
+        again, away = waits["again"], waits["away"]
+        assert (again["waitedMs"], again["backAtBroker"], again["tries"]) == (200_000, two, 1)
+        assert (away["backAt"], away["tries"]) == (None, 1)
+        assert again["heldBy"] == "o-2 publish"
+        _, out, _ = await shell.run("interrupted", "b9:1")
+        tried = "it was lost; it tried once and got no message through; for "
+        assert out.count(tried) == 2
+        assert f"of it, {two} held its connection: o-2 publish" in out
+
+
+def test_the_limits_of_a_hold_are_those_of_then() -> None:
+    """By the looks of then, or by those before and after it, if these agree; else not known."""
+    at = ConnectionHold("b1", "10.0.3.7:9", 0, 900_000, ((5_000, "o-2"), (800_000, "o-0")))
+    assert at.limits_between(1_000, 9_000) == "o-2"
+    assert at.limits_between(790_000, 799_000) == "o-0"
+    assert at.limits_between(60_000, 70_000) is None
+    same = ConnectionHold("b1", "10.0.3.7:9", 0, 900_000, ((5_000, "o-2"), (800_000, "o-2")))
+    assert same.limits_between(60_000, 70_000) == "o-2"
+    assert same.limits_between(810_000, 820_000) is None

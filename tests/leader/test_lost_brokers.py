@@ -60,3 +60,39 @@ async def test_a_broker_whose_process_had_ended_at_once() -> None:
         await until(lambda: leader.clock.monotonic_s() > before_s + 30, within_s=60)
         assert absence.sign == "cannot be reached"
         assert told(cluster) == [("left", "lost"), ("sign", "cannot be reached")]
+
+
+async def test_the_last_sign_may_have_been_before_an_outage_of_the_store() -> None:
+    """No session ends while the store gives no answer: whoever died then is lost when it is back,
+    and its clients may have waited since before the outage. A later loss has nothing to do with it.
+    """
+    async with a_cluster(brokers=3) as cluster:
+        leader, during, later = cluster.brokers
+        first, second = during.address.broker_id, later.address.broker_id
+        await until(lambda: {first, second} <= leader.use.brokers.reports.keys())
+        timeout_s = leader.store.session_timeout_s
+
+        async def passed(seconds: float) -> None:
+            begun_s = leader.clock.monotonic_s()
+            await until(lambda: leader.clock.monotonic_s() > begun_s + seconds, within_s=300)
+
+        async def unheard_ms(name: str) -> int:
+            def shown() -> int | None:
+                members = leader.use.leading.members  # of the present term
+                absent = [] if members is None else members.shown().absent
+                return next((it.unheard_ms for it in absent if it.broker == name), None)
+
+            await until(lambda: shown() is not None, within_s=90)
+            return shown() or 0
+
+        for broker in cluster.brokers:
+            broker.store.suspend()
+        await passed(timeout_s / 2)
+        for broker in (leader, later):
+            broker.store.resume()
+        during.store.expire()
+        assert await unheard_ms(first) >= 1500 * timeout_s
+        await passed(3 * timeout_s)
+        later.store.suspend()
+        later.store.expire()
+        assert await unheard_ms(second) == 1000 * timeout_s

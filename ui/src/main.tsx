@@ -18,7 +18,7 @@ import type { AbsentBroker } from "../generated/openapi";
 import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves } from "./moves";
-import { absenceText, isCounted, ordered, returnText, sentence } from "./sentences";
+import { absenceText, isCounted, ordered, returnText, sentence, unserved } from "./sentences";
 import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastNotes, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
@@ -172,9 +172,9 @@ function status(now: Cluster): { text: string; level: string } {
     return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
   }
   if (!decisions.value) return { text: "The decisions have not come yet.", level: "ok" };
-  const [waits] = returned(now, shownAt()).filter(({ placed, bundles }) => (placed ?? 0) < (bundles ?? 0));
+  const [waits] = returned(now, shownAt()).filter(unserved);
   if (waits) {
-    const left = (waits.bundles ?? 0) - (waits.placed ?? 0);
+    const left = unserved(waits);
     const text = `${plural(left, "bundle")} of ${waits.broker}, which was lost, had no owner yet.`;
     return { text: then ? text : text.replace(" had ", left === 1 ? " has " : " have "), level: "warn" };
   }
@@ -253,7 +253,7 @@ function Lately(): JSX.Element | null {
         </li>
       ))}
       {lost.slice(0, LATELY_MAX).map((absence) => (
-        <li key={absence.broker} class={(absence.placed ?? 0) < (absence.bundles ?? 0) ? "problem" : ""}>
+        <li key={absence.broker} class={unserved(absence) ? "problem" : ""}>
           <Told text={returnText(absence)} />.
         </li>
       ))}

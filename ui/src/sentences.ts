@@ -360,6 +360,13 @@ function absentClients(absence: Absent): string {
   return missing ? `; ${some}, who ${waited}` : `; ${those} ${waited}`;
 }
 
+// The bundles of a broker that nobody serves; none where it and all of its clients are back: nobody
+// asks for those.
+export function unserved({ backAt, clients, clientsBack = 0, placed = 0, bundles = 0 }: Absent): number {
+  const unasked = typeof backAt === "number" && typeof clients === "number" && clientsBack >= clients;
+  return unasked ? 0 : bundles - placed;
+}
+
 // Whether nobody counts its clients any more.
 export function isCounted({ leftAt, placedAt, placed = 0, bundles = 0 }: Absent): boolean {
   return placed === bundles && shownAt() > Math.max(leftAt, placedAt ?? 0) + COUNTED_MS;

@@ -290,13 +290,21 @@ def misses_clients(absence: AbsentBroker) -> bool:
     return absence.how == "lost" and absence.clients_back < (absence.clients or 0)
 
 
+def nobody_asks(absence: AbsentBroker) -> bool:
+    """Whether a broker and all of its clients are back: a bundle of it that has no owner had no
+    client, and the next lookup places it. False if nobody knows how many clients there were.
+    """
+    clients = absence.clients
+    return not absence.gone and clients is not None and absence.clients_back >= clients
+
+
 class News(NamedTuple):
     """Brokers that left, in one line."""
 
     text: str
     over_ms: int | None
-    """Since when it is over: they are back, their bundles are served, and their clients are back,
-    or not counted any more; None: it is not.
+    """Since when it is over: they are back, their bundles are served, as far as anybody asks for
+    them, and their clients are back, or not counted any more; None: it is not.
     """
 
 
@@ -320,7 +328,7 @@ def news(
 def _over_ms(absence: AbsentBroker, now_ms: int) -> int | None:
     """Since when nothing of it lasts."""
     missing = absence.clients_back < (absence.clients or 0)
-    if absence.gone or absence.placed < absence.bundles:
+    if absence.gone or (absence.placed < absence.bundles and not nobody_asks(absence)):
         return None
     if missing and not _is_over(absence, now_ms):
         return None
@@ -371,23 +379,37 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int, lapses: Sequence
     return f"{', '.join(names[:NAMED_MAX])}{more} {'; '.join(texts)}"
 
 
-def uncounted(admin: AdminClient, no_answer: Mapping[str, str]) -> dict[str, str]:
-    """Broker → why its topics are in no answer of all brokers: it gave none, or it left, and nobody
-    serves its bundles yet.
+class Uncounted(NamedTuple):
+    """Of which topics no broker told."""
+
+    missing: dict[str, str]
+    """Broker → why: it gave no answer, or it left, and nobody serves its bundles yet, for which
+    clients may wait.
     """
+    notes: list[str]
+    """Which bundles nobody asks for."""
+
+
+def uncounted(admin: AdminClient, no_answer: Mapping[str, str]) -> Uncounted:
+    """Of which topics an answer of all brokers does not tell."""
     try:
         absent = admin.get(f"{OWN}/members", MembersShown).absent
     except OperationalError as error:
         if isinstance(error, AnsweredError) and error.status == NOT_OURS:
-            return dict(no_answer)
+            return Uncounted(dict(no_answer), [])
         unknown = f"whether bundles of lost brokers have no owner: {error}"
-        return {**no_answer, "the leader": unknown}
-    missing = dict(no_answer)
+        return Uncounted({**no_answer, "the leader": unknown}, [])
+    missing, notes = dict(no_answer), list[str]()
     for absence in absent:
         left = absence.bundles - absence.placed
-        if left and absence.broker not in missing:
-            how, some = HOW.get(absence.how, absence.how), absence.waiting[:NAMED_MAX]
-            more = f" and {left - len(some)} more" if left > len(some) else ""
-            text = f"{how}, and {left} of its bundles without an owner: {', '.join(some)}{more}"
-            missing[absence.broker] = text
-    return missing
+        if not left or absence.broker in missing:
+            continue
+        some = absence.waiting[:NAMED_MAX]
+        more = f" and {left - len(some)} more" if left > len(some) else ""
+        names = f"{', '.join(some)}{more}"
+        if nobody_asks(absence):
+            notes.append(f"not counted, because nobody asks for them: the topics of {names}")
+            continue
+        how = HOW.get(absence.how, absence.how)
+        missing[absence.broker] = f"{how}, and {left} of its bundles without an owner: {names}"
+    return Uncounted(missing, notes)

@@ -36,6 +36,7 @@ from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import at_option, clock, span
+from loadmanager.cli.admin.who_left import who_left
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
@@ -76,9 +77,10 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     rows = [_broker_row(it, cluster.at, silent.get(it.broker)) for it in cluster.brokers]
     loads = ("load %", "disk %", "bundles", "msg/s")
     headers = ("broker", "role", *loads, "uptime", "version", "report", "")
+    absent, lapses, _ = who_left(admin, cluster.absent, cluster.at)
     gone = [
-        (absence.broker, "gone", *[None] * 7, absence_text(absence, cluster.at))
-        for absence in cluster.absent
+        (absence.broker, "gone", *[None] * 7, absence_text(absence, cluster.at, lapses))
+        for absence in absent
         if absence.gone
     ]
     names = {row[0] for row in gone}
@@ -365,9 +367,10 @@ def _lost(admin: AdminClient) -> dict[str, str]:
         cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
     except OperationalError:
         return {}
+    absent, lapses, _ = who_left(admin, cluster.absent, cluster.at)
     return {
-        absence.broker: absence_text(absence, cluster.at)
-        for absence in cluster.absent
+        absence.broker: absence_text(absence, cluster.at, lapses)
+        for absence in absent
         if absence.gone and absence.how == "lost"
     }
 

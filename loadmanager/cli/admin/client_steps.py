@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from loadmanager.cli.admin.archives import events_of, parts_of
+from loadmanager.cli.admin.archives import events_of, now_ms, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import Lapse, downtimes, lapses_of
@@ -50,10 +50,11 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     """The interruptions of a time, also those that began shortly before and lasted when it began:
     `interrupted` and the line of the day show these.
     """
+    as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
     downs = downtimes(admin, begin_ms)
-    within, losses = waits_between(steps, changes, downs, begin_ms, end_ms)
+    within, losses = waits_between(steps, changes, downs, (begin_ms, end_ms), as_of_ms)
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
 

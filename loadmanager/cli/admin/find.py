@@ -246,22 +246,24 @@ def _waiting(admin: AdminClient, text: str) -> list[str]:
     if not steps:
         return []
     losses = losses_between(admin, begin_ms, to_ms)
-    open_ones = _open_of(steps, losses, begin_ms)
+    open_ones = _open_of(steps, losses, (begin_ms, to_ms))
     if text not in (named := {it.client.name for it in open_ones}):  # an address: another, since?
         for name in sorted(named)[:WAITING_SHOWN]:
             steps += client_steps(admin, begin_ms, to_ms, name)[0]
-        open_ones = _open_of(steps, losses, begin_ms)
+        open_ones = _open_of(steps, losses, (begin_ms, to_ms))
     lines = [_waits_text(it, text, to_ms) for it in worst_first(open_ones, to_ms)[:WAITING_SHOWN]]
     more = len(open_ones) - len(lines)
     return [*lines, f"and {more} more"] if more > 0 else lines
 
 
 def _open_of(
-    steps: Sequence[ClientStep], losses: Sequence[Loss], begin_ms: int
+    steps: Sequence[ClientStep], losses: Sequence[Loss], times: tuple[int, int]
 ) -> list[Interrupted]:
-    """The interruptions since then that have not ended; a step may be among `steps` twice."""
+    """The interruptions of a time that have not ended; a step may be among `steps` twice."""
+    begin_ms, as_of_ms = times
     single = {(it.ts, it.event, it.broker, key_of(it)): it for it in steps}
-    waits = {key_of(it.client): it for it in interruptions_of(single.values(), losses)}
+    of_all = interruptions_of(single.values(), losses, as_of_ms=as_of_ms)
+    waits = {key_of(it.client): it for it in of_all}
     return [it for it in waits.values() if it.back_at is None and it.since >= begin_ms]
 
 

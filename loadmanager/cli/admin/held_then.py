@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from loadmanager.cli.admin.archives import now_ms, parts_of
@@ -20,6 +20,10 @@ HOLDS_MAX = 1_000
 """Records that are asked of one broker."""
 AGO_MS = 24 * HOUR_MS
 """Connections that were held for longer by then are not looked for."""
+NEAR_MS = 10_000
+"""Limits hold a connection for some seconds before it is recorded, and for some after the last look
+at it.
+"""
 LEAST_MS = 1_000
 """Whoever waited for a limit for less than this did not wait because of it."""
 
@@ -34,12 +38,26 @@ class ConnectionHold:
     begin: int
     end: float
     """Infinite: it is held still."""
-    limits: str
+    looks: tuple[tuple[int, str], ...]
+    """When it was looked at, and which limits held it then: others may have at other times."""
 
     def overlap_ms(self, it: Interrupted, as_of_ms: int) -> float:
         """For how much of its wait a client may have waited for a limit, too."""
         until_ms = as_of_ms if it.back_at is None else it.back_at
         return min(self.end, until_ms) - max(self.begin, it.since)
+
+    def limits_for(self, it: Interrupted, as_of_ms: int) -> str | None:
+        """Which limits held it while a client waited; None: not known."""
+        return self.limits_between(it.since, as_of_ms if it.back_at is None else it.back_at)
+
+    def limits_between(self, begin_ms: int, end_ms: int) -> str | None:
+        """Which limits held it in a time, by the first look then, or by those before and after, if
+        these agree; None: not known.
+        """
+        then = [limits for ts, limits in self.looks if begin_ms <= ts <= end_ms + NEAR_MS]
+        if not then and len({limits for _, limits in self.looks}) == 1:
+            then = [self.looks[0][1]] if self.looks[-1][0] >= end_ms else []
+        return next(iter(then), None)
 
 
 def address_of(client: str) -> str:
@@ -57,7 +75,7 @@ def held_between(
     values = [*kinds, ("since", max(0, begin_ms - AGO_MS)), ("until", end_ms), ("limit", HOLDS_MAX)]
     parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
     steps = [event.record_as(ClientStep) for part in parts for event in part.events]
-    return [*_holds_of(steps, losses), *_held_now(admin)]
+    return _with_those_of_now(_holds_of(steps, losses), _held_now(admin))
 
 
 def _holds_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[ConnectionHold]:
@@ -67,17 +85,40 @@ def _holds_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[Conne
         if step.event == "held":
             open_ones[step.broker, step.client] = step
             continue
-        open_ones.pop((step.broker, step.client), None)
-        holds.append(_hold(step, step.ts))
+        first = open_ones.pop((step.broker, step.client), None)
+        of = [step] if first is None else [first, step]
+        holds.append(_hold(of, step.ts))
     for step in open_ones.values():
         ends = [it.ts for it in losses if it.broker == step.broker and it.ts >= step.ts]
-        holds.append(_hold(step, min(ends, default=step.ts)))
+        holds.append(_hold([step], min(ends, default=step.ts)))
     return holds
 
 
-def _hold(step: ClientStep, end: float) -> ConnectionHold:
-    begin = step.ts - (step.held_ms or 0)
-    return ConnectionHold(step.broker, step.client, begin, end, step.reason)
+def _hold(steps: Sequence[ClientStep], end: float) -> ConnectionHold:
+    """Of the records of one hold, in order."""
+    last, looks = steps[-1], tuple((it.ts, it.reason) for it in steps)
+    begin = last.ts - (last.held_ms or 0)
+    return ConnectionHold(last.broker, last.client, begin, end, looks)
+
+
+def _with_those_of_now(
+    recorded: Sequence[ConnectionHold], now: Iterable[ConnectionHold]
+) -> list[ConnectionHold]:
+    """What a record began and no other ended goes on, if it is held now."""
+    holds = list(recorded)
+    for it in now:
+        begun = next((each for each in holds if _goes_on(each, it)), None)
+        if begun is None:
+            holds.append(it)
+        else:
+            holds.remove(begun)
+            holds.append(replace(begun, end=it.end, looks=(*begun.looks, *it.looks)))
+    return holds
+
+
+def _goes_on(before: ConnectionHold, now: ConnectionHold) -> bool:
+    same = (before.broker, before.client) == (now.broker, now.client)
+    return same and abs(before.begin - now.begin) <= LEAST_MS
 
 
 def _held_now(admin: AdminClient) -> list[ConnectionHold]:
@@ -88,7 +129,11 @@ def _held_now(admin: AdminClient) -> list[ConnectionHold]:
     at_ms = now_ms()
     return [
         ConnectionHold(
-            broker, it.client, at_ms - round(it.held_ago_ms), inf, " and ".join(it.limits)
+            broker,
+            it.client,
+            at_ms - round(it.held_ago_ms),
+            inf,
+            ((at_ms, " and ".join(it.limits)),),
         )
         for broker, of in shown.brokers.items()
         for it in of.connections
@@ -98,15 +143,16 @@ def _held_now(admin: AdminClient) -> list[ConnectionHold]:
 def longest_for(
     holds: Iterable[ConnectionHold], it: Interrupted, as_of_ms: int
 ) -> ConnectionHold | None:
-    """The hold that a client waited for longest: of the connection over which it came back. Of one
-    that is not back, of any connection of its address, but not at the broker that it had lost.
+    """The hold that a client waited for longest: of the connection over which it came back, or
+    tried to. Of one that is not back, of any connection of its address, but not at the broker that
+    it had lost.
     """
-    address = address_of(it.client.client)
+    address, own = address_of(it.client.client), {(it.back, it.over), *it.tried}
     of_address = [
         hold
         for hold in holds
         if address_of(hold.client) == address
-        and (it.back_at is None or (hold.broker, hold.client) == (it.back, it.over))
+        and (it.back_at is None or (hold.broker, hold.client) in own)
         and not (it.lost and hold.broker == it.client.broker)
         and hold.overlap_ms(it, as_of_ms) >= LEAST_MS
     ]

@@ -75,6 +75,9 @@ def interrupted(
     """Name the clients that a move, or the loss, stop or standstill of a broker, interrupted: how
     long each waited until it was attached again, and who is not back; the worst first.
 
+    A client that comes back and leaves again within 90 s without a message only tried to: it waits
+    on until it comes for longer, or with a message.
+
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
     not in these times. It says for how much of its wait limits held the connection over which it
@@ -244,9 +247,17 @@ def _row(it: Interrupted, causes: _Causes) -> tuple[Cell, ...]:
         step.topic,
         clock(it.since),
         step.broker,
-        "; ".join(filter(None, (causes.because(it), causes.why_not_yet(it)))),
+        "; ".join(filter(None, (causes.because(it), _tries(it), causes.why_not_yet(it)))),
         it.back or None,
     )
+
+
+def _tries(it: Interrupted) -> str:
+    """How often it seemed to be back; empty if it did not."""
+    if not it.tried:
+        return ""
+    often = "once" if len(it.tried) == 1 else f"{len(it.tried)} times"
+    return f"it tried {often} and got no message through"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,13 +317,16 @@ class _Causes:
             return refusal
         if (holder := self.holder(it)) is not None:
             return f"{holder} holds connections from its host for a limit, maybe not its own"
-        if (hold := self.hold(it)) is None:
-            return ""
+        return "" if (hold := self.hold(it)) is None else self._held_text(it, hold)
+
+    def _held_text(self, it: Interrupted, hold: ConnectionHold) -> str:
         lasted = span(hold.overlap_ms(it, self.as_of_ms))
         whose = "its connection"
-        if it.back_at is None:
+        if it.back_at is None and (hold.broker, hold.client) not in it.tried:
             whose = "a connection from its host, maybe not its own"
-        return f"for {lasted} of it, {hold.broker} held {whose}: {hold.limits}"
+        limits = hold.limits_for(it, self.as_of_ms)
+        why = " for a limit" if limits is None else f": {limits}"
+        return f"for {lasted} of it, {hold.broker} held {whose}{why}"
 
 
 def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:
@@ -332,8 +346,9 @@ def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:
         "unheardMs": it.unheard_ms,
         "waitedMs": it.waited_ms(causes.as_of_ms),
         "backAt": it.back_at,
+        "tries": len(it.tried),
         "backAtBroker": it.back or None,
         "heldAt": causes.holder(it) or (hold and hold.broker),
         "heldMs": held_ms,
-        "heldBy": hold and hold.limits,
+        "heldBy": hold and hold.limits_for(it, causes.as_of_ms),
     }

@@ -64,7 +64,8 @@ def _why_then(admin: AdminClient, topic: TopicName, at_ms: int) -> Output:
     losses = losses_between(admin, begin_ms, end_ms)
     holds = held_between(admin, begin_ms, end_ms, losses)
     lines = [
-        f"connection {it.client} to {it.broker} was held since {clock(it.begin)} by {it.limits}: "
+        f"connection {it.client} to {it.broker} was held since {clock(it.begin)} by "
+        f"{it.limits_between(at_ms, at_ms) or 'limits'}: "
         f"{count_of(uses[it.broker, it.client], 'client')} of this topic used it"
         for it in holds
         if (it.broker, it.client) in uses and it.begin <= at_ms <= it.end

@@ -14,11 +14,8 @@ from typing import Any, TypeVar
 import click
 
 from loadmanager.cli.admin.absences import (
-    ONE_LOSS_MS,
     News,
-    by_records,
     loss_text,
-    misses_clients,
     missing_text,
     news,
     recorded_losses,
@@ -36,17 +33,14 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import (
     STORE,
     Downtime,
     Lapse,
-    downtimes,
     lapse_lines,
     lapses_of,
-    unproven,
 )
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
@@ -66,6 +60,7 @@ from loadmanager.cli.admin.settings import SWITCHES, last_switch
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
+from loadmanager.cli.admin.who_left import LATELY_MS, who_left, with_records
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.engine.history.lapses import unproven_of
 from loadmanager.engine.history.members import MemberChange
@@ -79,16 +74,11 @@ from loadmanager.leader.documents.cluster import (
 )
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 from loadmanager.leader.documents.findings import FindingsShown
-from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.interruptions import EVENTS_MAX
 from loadmanager.limits.report import ThrottledShown
 
 T = TypeVar("T")
 
-LATELY_MS = 3_600_000
-"""Brokers that left within this time are named, also when they are back, and those that could not
-prove their sessions.
-"""
 RESOURCES = {
     "cpu": "CPU",
     "directMemory": "direct memory",
@@ -160,9 +150,7 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     cluster, raw = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
     throttled = _answer(admin, "throttled", ThrottledShown)
-    lapses = lapses_of(unproven(admin, cluster.at - LATELY_MS))
-    downs = downtimes(admin, cluster.at - DAY_MS)
-    absent = [*since_down(_with_records(admin, cluster.absent, cluster.at), downs)]
+    absent, lapses, downs = who_left(admin, cluster.absent, cluster.at)
     absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     lines = list(_store(cluster))
@@ -200,21 +188,6 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
         lines = [f"THE METADATA STORE DOES NOT ANSWER, so that no broker leads: {error}", GOES_ON]
     lines += [*texts, "`loadmanager doctor` says more"]
     return Output({"leader": None, "brokers": health}, lines, status=1)
-
-
-def _with_records(
-    admin: AdminClient, absent: Sequence[AbsentBroker], now_ms: int
-) -> list[AbsentBroker]:
-    """Who left, with the clients that are back by their own records, where some seem to be missing;
-    as leaders counted without archives.
-    """
-    missing = [it for it in absent if misses_clients(it)]
-    if missing:
-        begin_ms = min(it.left_at for it in missing) - ONE_LOSS_MS
-        with contextlib.suppress(LoadManagerError):
-            waits = interrupted_between(admin, begin_ms, now_ms).waits
-            return [*by_records(absent, waits)]
-    return [*absent]
 
 
 def late_after_ms(admin: AdminClient) -> float:
@@ -326,7 +299,7 @@ def _earlier_losses(
         # what the leader tells is recorded later
         if all(loss.left_at < it.left_at for it in recent if it.broker == loss.broker)
     ]
-    for it in since_down(_with_records(admin, losses, cluster.at), downs):
+    for it in since_down(with_records(admin, losses, cluster.at), downs):
         yield loss_text(it, cluster.at, lapses)
 
 
@@ -452,8 +425,9 @@ class _Look:
     cluster: ClusterShown
     decisions: Sequence[DecisionShown]
     hottest: BundlesShown
+    absences: Sequence[News]
     document: Mapping[str, Any]
-    """The same, as it came."""
+    """The cluster, the decisions and the bundles as they came."""
 
     @classmethod
     def of(cls, admin: AdminClient) -> _Look:
@@ -468,13 +442,14 @@ class _Look:
             "bundles": of_bundles["bundles"],
             "decisions": of_decisions["decisions"],
         }
-        return cls(cluster, decided.decisions, hottest, document)
+        absent = with_records(admin, cluster.absent, cluster.at)
+        absences = [*news(absent, cluster.at, LATELY_MS)]
+        return cls(cluster, decided.decisions, hottest, absences, document)
 
 
 def _top(look: _Look, late_ms: float) -> Iterator[Shown]:
     cluster = look.cluster
-    absences = news(cluster.absent, cluster.at, LATELY_MS)
-    lines = _status(cluster, absences, (), None, late_ms, balancing=_balancing(cluster, ""))
+    lines = _status(cluster, look.absences, (), None, late_ms, balancing=_balancing(cluster, ""))
     yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     yield table(TOP_HEADERS, [_row(broker) for broker in order[:TOP_BROKERS]])

@@ -245,7 +245,8 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) 
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     from loadmanager.cli.admin.absences import uncounted  # it takes time
 
-    missing = uncounted(admin, answer.no_answer)
+    missing, unasked = uncounted(admin, answer.no_answer)
+    notes += unasked
     counted = " that was counted" if missing else ""
     size = "" if least == 1 else f" of {least:,} messages"
     nothing = f"no topic{counted} has a backlog{size}"
@@ -292,7 +293,8 @@ def topics_busiest(admin: AdminClient, limit: int, at: int | None) -> Output:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     from loadmanager.cli.admin.absences import uncounted  # it takes time
 
-    missing = uncounted(admin, answer.no_answer)
+    missing, unasked = uncounted(admin, answer.no_answer)
+    notes += unasked
     nothing = "no topic that was counted has traffic" if missing else "no topic has traffic"
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)

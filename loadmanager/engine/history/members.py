@@ -60,7 +60,8 @@ class MemberChange(Record, kw_only=True):
     """The same for all of these, on the mean."""
     unheard_ms: int | None = None
     """Of `clients`: they may have waited for so much longer, because the session of a lost broker
-    ends so long after its last sign. Of `left`: its last sign was at most so long ago.
+    ends so long after its last sign, at most: later where the metadata store gave no answer.
+    Of `left`: its last sign was at most so long ago.
     Of `proven`: so long before its session was not proven any more, it had sent the last heartbeat
     that the metadata store answered.
     """

@@ -5,7 +5,9 @@ and of brokers that were lost or stood still.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
+from math import inf
 
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 
@@ -13,6 +15,11 @@ BY_BROKER = (CLOSED_HERE, HUNG_UP)
 """Reasons for which a client left that did not want to."""
 TAKEN_MS = 10_000
 """Bundles of a lost broker may have new owners before it is recorded as lost, by at most so much.
+"""
+TRIED_MS = 90_000
+"""A client that comes back, and leaves within this time without a message, only tried to: it waited
+for the answer in vain, for 30 s, say, because a limit holds its connection. Its broker reads both
+late, and maybe slowly.
 """
 Key = tuple[str, str, str, str]
 """What it is, its name, its topic and its subscription: the same when it comes again."""
@@ -56,12 +63,18 @@ class Interrupted:
     """Its connection there."""
     stood: bool = False
     """Whether its broker stood still, and served it on afterwards."""
+    tried: list[tuple[str, str]] = field(default_factory=list, init=False)
+    """The brokers to which it came meanwhile, and its connection there, each without a message and
+    for less than `TRIED_MS`, or until now: it was not back.
+    """
 
     def until(self, at_ms: int) -> Interrupted:
         """As it was at a moment: not back yet, if it came later."""
         if self.back_at is None or self.back_at <= at_ms:
             return self
-        return replace(self, back_at=None, back="", over="")
+        then = copy(self)
+        then.back_at, then.back, then.over = None, "", ""
+        return then
 
     def waited_ms(self, now_ms: int) -> int:
         """How long it waited, or waits."""
@@ -81,6 +94,8 @@ class _Timeline:
     before: dict[Key, ClientStep] = field(default_factory=dict)
     """How those were attached before, that were attached again without having left."""
     open: dict[Key, Interrupted] = field(default_factory=dict)
+    came: dict[Key, Interrupted] = field(default_factory=dict)
+    """The last interruption of those that are attached again; these may turn out to be tries."""
     all: list[Interrupted] = field(default_factory=list)
 
     def attached(self, step: ClientStep) -> None:
@@ -95,27 +110,64 @@ class _Timeline:
         if (waits := self.open.pop(key, None)) is not None:
             waits.back_at, waits.back = max(step.ts, waits.since), step.broker
             waits.over = step.client
+            self.came[key] = waits
 
     def left(self, step: ClientStep) -> None:
         key = key_of(step)
         there = self.present.get(key)
+        if self._only_tried(key, step):
+            self._waits_on(key)
+            if there is None or (there.broker, there.client) == (step.broker, step.client):
+                self._gone(key)
+            else:
+                self._back(key, there)  # it tries again already
+            return
         if there is not None and there.broker != step.broker and there.ts <= step.ts:
             return  # it is at another broker by now: this one closed what was left of it
         waits = self.open.get(key)
         if waits is not None and waits.lost and waits.client.broker == step.broker:
             return  # one that was frozen closes those that it had when it was lost
-        self.present.pop(key, None)
-        self.before.pop(key, None)
+        self._gone(key)
         if step.reason in BY_BROKER:
             self._interrupted(key, Interrupted(step, step.ts, lost=False))
         else:
             self.open.pop(key, None)
+
+    def _gone(self, key: Key) -> None:
+        self.present.pop(key, None)
+        self.before.pop(key, None)
+
+    def _only_tried(self, key: Key, step: ClientStep) -> bool:
+        """Whether the attachment that ends here, by which a client seemed to be back, was a try. A
+        broker that ends the first one interrupts a client that was back, as far as anyone knows.
+        """
+        waits = self.came.get(key)
+        if waits is None or (waits.back, waits.over) != (step.broker, step.client):
+            return False
+        if step.messages != 0 or (step.reason in BY_BROKER and not waits.tried):
+            return False
+        lasted_ms = step.attached_ms
+        return self._is_short(waits, step.ts) if lasted_ms is None else lasted_ms < TRIED_MS
+
+    @staticmethod
+    def _is_short(waits: Interrupted, at_ms: float) -> bool:
+        return at_ms - (waits.back_at or 0) < TRIED_MS
+
+    def _waits_on(self, key: Key) -> None:
+        """It is gone again, or may be: where it seemed to be back, it only tried to."""
+        waits = self.open[key] = self.came.pop(key)
+        waits.tried.append((waits.back, waits.over))
+        waits.back_at, waits.back, waits.over = None, "", ""
 
     def lost(self, loss: Loss) -> None:
         for key, step in list(self.present.items()):
             last = self.before.get(key)
             if step.broker == loss.broker:
                 del self.present[key]
+                came = self.came.get(key)
+                if came is not None and came.tried and self._is_short(came, loss.ts):
+                    self._waits_on(key)
+                    continue
                 self._interrupted(key, Interrupted(step, loss.ts, True, loss.unheard_ms))
             elif last is not None and last.broker == loss.broker and loss.ts - step.ts <= TAKEN_MS:
                 del self.before[key]
@@ -130,19 +182,33 @@ class _Timeline:
                 self.all.append(waited)
 
     def _interrupted(self, key: Key, interrupted: Interrupted) -> None:
+        self.came.pop(key, None)
         self.open[key] = interrupted
         self.all.append(interrupted)
 
+    def end(self, as_of_ms: float) -> None:
+        """Those that tried in vain, and came again a moment ago, may only try once more."""
+        for key, waits in list(self.came.items()):
+            if waits.tried and key in self.present and self._is_short(waits, as_of_ms):
+                self._waits_on(key)
+
 
 def interruptions_of(
-    steps: Iterable[ClientStep], losses: Sequence[Loss], stood: Iterable[Standstill] = ()
+    steps: Iterable[ClientStep],
+    losses: Sequence[Loss],
+    stood: Iterable[Standstill] = (),
+    as_of_ms: float = inf,
 ) -> list[Interrupted]:
-    """The interruptions that the records tell, the oldest first. A client that its broker closed,
-    and that closed itself meanwhile, is not told to be back.
+    """The interruptions that the records tell, the oldest first; `as_of_ms`: the records are those
+    until then.
+
+    A client is back with the first attachment that has a message or lasts, and not with one that it
+    leaves within 90 s without a message; nor with the next one, until it has lasted so long. A
+    client that its broker closed, and that closed itself meanwhile, is not told to be back.
     """
     timeline = _Timeline()
     dated: list[tuple[int, int, ClientStep | Loss | Standstill]] = [
-        (step.ts, 2 if step.event == "attached" else 0, step) for step in steps
+        (step.ts, _rank(step), step) for step in steps
     ]
     dated += [(loss.ts, 1, loss) for loss in losses]
     dated += [(still.begin, 3, still) for still in stood]
@@ -155,7 +221,17 @@ def interruptions_of(
             timeline.attached(it)
         else:
             timeline.left(it)
+    timeline.end(as_of_ms)
     return timeline.all
+
+
+def _rank(step: ClientStep) -> int:
+    """The order of what was at one time: who leaves does so before it comes again, but not before
+    it came.
+    """
+    if step.event == "attached":
+        return 2
+    return 4 if step.attached_ms == 0 else 0
 
 
 def attached_at(

@@ -36,6 +36,11 @@ class Lease:
     beats: int = 0
     """Heartbeats that were due since the last answer: few, if this process stood still."""
 
+    silence: tuple[float, float] | None = None
+    """The last time in which this process ran, and the store gave no answer for several heartbeats:
+    from the last answer before to the first one after it.
+    """
+
     def held(self, now_s: float) -> bool:
         """True if the session is proven at `now_s`."""
         return now_s < self.valid_until_s
@@ -44,7 +49,13 @@ class Lease:
         """Extend the lease: the server answered a request that was sent at `sent_at_s`."""
         self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)
         self.proven_until_s = max(self.proven_until_s, self.valid_until_s)
-        self.answered_s = max(self.answered_s, sent_at_s)
+        self.answered(max(self.answered_s, sent_at_s))
+
+    def answered(self, at_s: float) -> None:
+        """The store answered a heartbeat, whatever that proves."""
+        if self.answered_s and self.beats >= BEATS_MIN:
+            self.silence = self.answered_s, at_s
+        self.answered_s = at_s
         self.unanswered, self.beats = False, 0
 
     @property

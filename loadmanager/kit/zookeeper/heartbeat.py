@@ -159,8 +159,8 @@ class Heartbeat:
             return
         with self._lock:
             self._unanswered = 0
-            self.lease.unanswered, self.lease.beats = False, 0
-            self._answered_s = self.lease.answered_s = self._monotonic_s()
+            self._answered_s = self._monotonic_s()
+            self.lease.answered(self._answered_s)
             self._outage.answered(self._answered_s)
             self._client.last_warning.text = ""  # not the reason for the next outage
             if session_id and session_id == self._session_id == self._accepted_id:

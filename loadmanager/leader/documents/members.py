@@ -60,7 +60,7 @@ class AbsentBroker(Shape):
     """The same for all of these, on the mean."""
     unheard_ms: int | None = None
     """Of a lost broker: its clients may have waited for so much longer, because the session of a
-    broker ends so long after its last sign.
+    broker ends so long after its last sign, at most: later where the metadata store gave no answer.
     """
     back_at: int | None = None
     """When it came back; null: it has not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
+from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.waits import (
     Interrupted,
     Loss,
@@ -96,3 +96,67 @@ def test_a_broker_that_stood_still_interrupted_those_that_it_had_then() -> None:
     waits = interruptions_of(steps, [], [Standstill("b1", 2_000, 7_000)])
     assert _told(waits) == [("p", 2_000, 5_000, "b1"), ("closes", 2_000, 5_000, "b1")]
     assert [(it.lost, it.stood) for it in waits] == [(False, True)] * 2
+
+
+CLOSED_IT = "its client closed it"
+
+
+def _try(begin: int, lasted: int, broker: str, messages: int = 0, **more: Any) -> list[ClientStep]:
+    """An attachment, and its end."""
+    at = f"10.0.0.1:{begin}"
+    end: dict[str, Any] = {"reason": CLOSED_IT, "client": at, "attached_ms": lasted, **more}
+    return [
+        _step(begin, "attached", broker, client=at),
+        _step(begin + lasted, "left", broker, messages=messages, **end),
+    ]
+
+
+def test_a_client_that_only_tries_to_come_back_waits_on() -> None:
+    """One that leaves soon without a message, again and again, in the same moment even: until it
+    stays, or has a message.
+    """
+    lost = [_step(1, "attached", "b1")], [Loss("b1", 1_000, 6_000)]
+    tries = [*_try(40_000, 30_000, "b2"), *_try(71_000, 0, "b2"), *_try(75_000, 30_000, "b3")]
+    last = _step(110_000, "attached", "b2")
+
+    def told(*steps: ClientStep, now_ms: int = 1_000_000) -> list[tuple[str, int, int, str]]:
+        waits = interruptions_of([*lost[0], *steps], lost[1], as_of_ms=now_ms)
+        assert all(it.lost for it in waits if it.since == 1_000)
+        return _told(waits, now_ms)
+
+    assert told(*tries) == [("p", 1_000, 999_000, "")]
+    assert told(*tries, last) == [("p", 1_000, 109_000, "b2")]
+    assert told(*tries, last, now_ms=199_000) == [("p", 1_000, 198_000, "")]
+    served = _try(110_000, 9_000, "b2", messages=1)
+    assert told(*tries, *served) == [("p", 1_000, 109_000, "b2")]
+    idle = _try(110_000, 90_000, "b2")
+    assert told(*tries, *idle) == [("p", 1_000, 109_000, "b2")]
+    (waits,) = interruptions_of([*lost[0], *tries, last], lost[1], as_of_ms=1_000_000)
+    assert [broker for broker, _ in waits.tried] == ["b2", "b2", "b3"]
+
+
+def test_a_try_ends_also_after_the_next_one_began() -> None:
+    """A broker that reads late notices late that its client gave up, and has gone elsewhere."""
+    (first, gave_up), second = _try(40_000, 30_000, "b2"), _step(65_000, "attached", "b3")
+    steps = [_step(1, "attached", "b1"), first, second, gave_up]
+    (waits,) = interruptions_of(steps, [Loss("b1", 1_000)], as_of_ms=200_000)
+    assert (waits.back, waits.back_at, len(waits.tried)) == ("b3", 65_000, 1)
+    (waits,) = interruptions_of(steps, [Loss("b1", 1_000)], as_of_ms=100_000)
+    assert waits.back_at is None
+
+
+def test_an_idle_client_is_back_until_it_is_interrupted_again() -> None:
+    """Also if that is soon, by its broker. One that had tried before waits on, without another
+    interruption, whether its broker closes it or is lost.
+    """
+    by_broker = {"reason": CLOSED_HERE}
+    steps = [_step(1, "attached", "b1"), *_try(2_000, 8_000, "b2", **by_broker)]
+    back = _step(11_000, "attached", "b3")
+    waits = interruptions_of([*steps, back], [Loss("b1", 1_000)], as_of_ms=12_000)
+    assert _told(waits) == [("p", 1_000, 1_000, "b2"), ("p", 10_000, 1_000, "b3")]
+    tried = [_step(1, "attached", "b1"), *_try(2_000, 8_000, "b2")]
+    closed = _try(11_000, 1_000, "b2", reason=HUNG_UP)
+    waits = interruptions_of([*tried, *closed], [Loss("b1", 1_000)])
+    assert _told(waits) == [("p", 1_000, 99_000, "")]
+    waits = interruptions_of([*tried, back], [Loss("b1", 1_000), Loss("b3", 15_000)])
+    assert _told(waits) == [("p", 1_000, 99_000, "")]

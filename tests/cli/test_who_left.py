@@ -1,0 +1,85 @@
+"""Brokers that left, as several commands tell of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker.admin.serving import ORDERS, serving
+from broker.admin.test_archive import in_folder, written
+from broker.admin.test_members import HALF, OTHER, absent
+from cli.test_admin_command import Shell
+from clusters.running import a_client, until
+
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.kit.names import TopicName
+
+TOPIC = TopicName("persistent", ORDERS, "t")
+
+
+async def test_all_commands_count_the_same_clients_of_a_lost_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By their own records, where the leader has not counted them yet."""
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, (one, name) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+        lost = served.brokers[1]
+        await lost.serve(TOPIC)
+        async with a_client(await lost.listen()) as client:
+            await client.produce(TOPIC)
+            reports = served.brokers[0].use.brokers.reports
+            await until(lambda: reports[name].num_producers == 1)
+            lost.store.suspend()
+            lost.store.expire()
+            left_at = (await absent(served, name, how="lost", clients=1, clientsBack=0))["leftAt"]
+        await written(
+            served, 0,
+            MemberChange(ts=left_at, broker=one, of=name, event="left", how="lost"),
+            *(
+                ClientStep(
+                    ts=ts, broker=broker, event="attached", client="10.0.3.7:4711", what="producer",
+                    name="p", topic=str(TOPIC),
+                )
+                for ts, broker in ((left_at - 9_000, name), (left_at + 2_000, one))
+            ),
+        )  # fmt: skip
+        for command in (("status",), ("brokers", "list"), ("brokers", "health")):
+            _, out, _ = await shell.run(*command)
+            assert "; 1 client waited 2.0 s since it was lost, and up to " in out, command
+
+
+async def test_bundles_that_nobody_asks_for_are_no_outage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Once their broker and all of its clients are back; before that, they are one."""
+    async with serving(2) as served:
+        shell, name, lost = Shell(served, capsys), served.broker_id(1), served.brokers[1]
+        bundle = (await lost.use.namespaces.bundles(ORDERS)).bundle_of_topic(str(TOPIC))
+        empty = OTHER if str(bundle) == HALF else HALF
+        await lost.serve(TOPIC)
+        await served.own(empty, at=1)
+        reports = served.brokers[0].use.brokers.reports
+        async with a_client(await lost.listen()) as client:
+            await client.produce(TOPIC)
+            await until(lambda: reports[name].num_producers == 1)
+            await until(lambda: len(reports[name].bundles) == 2)
+            lost.store.suspend()
+            lost.store.expire()
+            await absent(served, name, how="lost", clients=1, clientsBack=0, bundles=2)
+        status, _, err = await shell.run("topics", "backlogs")
+        left_out = f"{name} is left out: lost, and 2 of its bundles without an owner"
+        assert (status, left_out in err) == (1, True)
+        await served.brokers[0].serve(TOPIC)
+        async with a_client(await served.brokers[0].listen()) as client:
+            await client.produce(TOPIC)
+            await absent(served, name, clientsBack=1, placed=1)
+        lost.store.resume()
+        await until(lambda: name in served.brokers[0].use.brokers.registered)
+        await absent(served, name, sameProcess=True)
+        status, out, err = await shell.run("topics", "backlogs")
+        assert status == 0, err
+        assert f"not counted, because nobody asks for them: the topics of {empty}" in out
+        _, out, _ = await shell.run("status")
+        assert not out.startswith(f"{name} lost")
+        assert f"{name} lost" in out
