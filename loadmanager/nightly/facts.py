@@ -426,7 +426,7 @@ class Facts:
             "sum(waited_ms) / 1000 AS waited_s",
             f"sum(CASE WHEN {wanted} THEN waited_ms ELSE 0 END) / 1000 AS wanted_more_s",
             "max(waiting) AS queue_length_max",
-            "min(CASE WHEN held_ms > 0 THEN ts END) AS held_first_ts",
+            _whole("min(CASE WHEN held_ms > 0 THEN ts - span_ms END)", "held_first_ts"),
             "max(CASE WHEN held_ms > 0 THEN ts END) AS held_last_ts",
         ]
         return self._rows(
