@@ -1065,7 +1065,10 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             f"{BUNDLE} is served by {broker} (split)",
             "BalancedShedder decided",
         ]
-        assert ": 12.0 messages/s" in out
+        loads = [line for line in out.splitlines() if line.endswith(": 12.0 messages/s")]
+        assert [line[:8] for line in loads] == ["load at "]
+        _, of_topic, _ = await shell.run("history", topic_of_bundle())
+        assert f"\n{loads[0]}".replace("load", f"load of its bundle {BUNDLE}") in of_topic
         assert "records since" in out
         assert "records since" not in (await shell.run("history", BUNDLE, "--since", "1h"))[1]
         assert "the newest 1 are shown" in (await shell.run("history", BUNDLE, "--limit", "1"))[1]
