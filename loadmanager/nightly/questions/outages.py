@@ -64,7 +64,7 @@ TOGETHER_MS, AT_ONCE_MS = 300_000, 60_000
 """Brokers that fall silent, or that go with the whole cluster, within this time have one cause."""
 LOST_TOGETHER_MS = 10_000
 """Brokers that are lost within this time have one card. Those of which only the last record tells
-when they went have it within `AT_ONCE_MS`, since a broker records something once a minute.
+when they went have it within `AT_ONCE_MS`: a broker records its load once a minute, by default.
 """
 WHOLE_WEIGHT = 2
 """A client-minute without the whole cluster ranks as so many without one broker."""
