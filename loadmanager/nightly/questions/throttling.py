@@ -68,9 +68,9 @@ COLUMNS: Columns = {
     "mostly_held_hours": (NUMBER, "hours of intervals for most of which somebody was held"),
     "held_first_ts": (
         WHOLE,
-        "the beginning of the first interval in which it held somebody, or when it was set in it",
+        "the first record in which it held somebody; of one that was new in it, when it was set",
     ),
-    "held_last_ts": (WHOLE, "the end of the last recorded one"),
+    "held_last_ts": (WHOLE, "the last one"),
 }
 JUDGED_HOURS_MIN, JUDGED_MIN = 0.1, 3
 """A limit that held for less, or in fewer intervals, is not called inaccurate."""
