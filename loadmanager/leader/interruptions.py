@@ -53,6 +53,8 @@ class ClusterDown:
 
     begin: int
     end: int
+    in_order: bool = False
+    """Whether all brokers that were there when it began had recorded that they stop in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,31 @@ def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown
     starts = [it.ts for part in of_all for it in part.events if it.record.get("event") == "starts"]
     gaps = between([run for part in of_all for run in part.recorded], DOWN_MS)
     return [
-        ClusterDown(begin, end)
+        ClusterDown(begin, end, _all_stopped(of_all, begin))
         for begin, end in gaps
         if end >= since_ms and any(begin < ts <= end + START_MS for ts in starts)
     ]
+
+
+def _all_stopped(parts: Iterable[ArchivedEvents], begin_ms: int) -> bool:
+    """Whether the last that all brokers recorded of themselves was that they stop in order, of
+    those that were there until the whole cluster was down.
+    """
+    there = [
+        part for part in parts if any(0 <= begin_ms - run.end <= START_MS for run in part.recorded)
+    ]
+    return all(_stopped(part, begin_ms) for part in there)
+
+
+def _stopped(part: ArchivedEvents, begin_ms: int) -> bool:
+    own = (
+        it.record["event"]
+        for it in part.events
+        if it.ts <= begin_ms + DOWN_MS
+        and it.record.get("of") == part.part
+        and it.record.get("event") in ("starts", "stops")
+    )
+    return next(own, None) == "stops"
 
 
 def between(runs: Iterable[RecordedSpan], least_ms: int) -> Sequence[tuple[int, int]]:

@@ -174,6 +174,15 @@ class AbsenceRecords:
         }
 
     @cached_property
+    def stood(self) -> list[Silence]:
+        """When brokers stood still, as they recorded it."""
+        return [
+            Silence(it["of"], it["ts"] - it["took_ms"], it["ts"])
+            for it in self.day.facts.members
+            if it["event"] == "stood" and it["took_ms"]
+        ]
+
+    @cached_property
     def evidence(self) -> Evidence:
         """All but the silences."""
         return Evidence(
@@ -182,11 +191,7 @@ class AbsenceRecords:
                 Silence(step["broker"], step["longest"]["begun"], step["longest"]["ts"])
                 for step in self.day.facts.brokers
             ],
-            stood=[
-                Silence(it["of"], it["ts"] - it["took_ms"], it["ts"])
-                for it in self.day.facts.members
-                if it["event"] == "stood" and it["took_ms"]
-            ],
+            stood=self.stood,
             signs=self._signs,
             left=self._left,
         )

@@ -13,6 +13,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.source import HistorySource
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.compaction import compact
 from loadmanager.nightly.day import Row
@@ -110,7 +111,8 @@ def analyze(
                 quiet=quiet,
                 questions=_questions(replays),
             )
-            outcomes = [*(_catch_up(job, day) for day in dates[:-1]), job.run(date, removed)]
+            outcomes = [_catch_up(job, day) for day in dates[:-1]]
+            outcomes.append(job.run(date, removed, now_ms=SystemClock().now_ms()))
             if replays is not None:
                 rows = days.rows(calibration.NAME, date, None)
                 days.write("calibration.prom", calibration.metrics(rows, days.cluster))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,7 +26,9 @@ from loadmanager.kit.history.layout import day_of, day_start_ms
 from loadmanager.kit.units import DAY_MS, HOUR_MS
 from loadmanager.nightly.certainty import Certainty, of_question
 from loadmanager.nightly.facts import BUCKET_MS, Facts
-from loadmanager.nightly.hurt import Hurt
+
+if TYPE_CHECKING:
+    from loadmanager.nightly.hurt import Hurt
 
 PAST_DAYS = 28
 """Days before that questions over several days look at."""
@@ -102,6 +104,8 @@ class Day:
     """The options of the command line that `settings` come from, as a shell takes them."""
     answers: dict[str, list[Row]] = field(default_factory=dict)
     """The rows of earlier questions that did not fail."""
+    now_ms: float | None = field(default=None, init=False)
+    """When it is analysed, if it is not over by then; None: it is over."""
 
     def answer(self, question: str) -> list[Row]:
         """The rows of an earlier question. Raises `OperationalError` when that question failed."""
@@ -133,6 +137,11 @@ class Day:
     def end_ms(self) -> int:
         """The end of the day, in ms since the epoch."""
         return self.start_ms + DAY_MS
+
+    @property
+    def until_ms(self) -> float:
+        """Until when anything can have lasted: the end of the day, or now if it is not over."""
+        return self.end_ms if self.now_ms is None else self.now_ms
 
     @cached_property
     def _tenures(self) -> list[Tenure]:

@@ -408,6 +408,7 @@ class Facts:
         mostly = "held_ms >= span_ms / 2"
         wanted = f"{mostly} OR {RATIO} >= {AT_LIMIT_MIN} OR waited_ms >= {WAIT_MS_MIN} * times"
         lasting = "stood_ms IS NOT NULL AND is_last_rate AND is_last_size"
+        begun = "CASE WHEN is_new THEN ts - coalesce(stood_ms, 0) ELSE ts END"
         sums = [
             "count(*) AS samples",
             "max_by(configuredMessagesPerS, ts) AS configured_messages_per_s",
@@ -426,7 +427,7 @@ class Facts:
             "sum(waited_ms) / 1000 AS waited_s",
             f"sum(CASE WHEN {wanted} THEN waited_ms ELSE 0 END) / 1000 AS wanted_more_s",
             "max(waiting) AS queue_length_max",
-            "min(CASE WHEN held_ms > 0 THEN ts END) AS held_first_ts",
+            _whole(f"min(CASE WHEN held_ms > 0 THEN {begun} END)", "held_first_ts"),
             "max(CASE WHEN held_ms > 0 THEN ts END) AS held_last_ts",
         ]
         return self._rows(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadmanager.kit.units import HOUR_MS
-
-if TYPE_CHECKING:
-    from loadmanager.nightly.day import Day
+from loadmanager.nightly.day import Day, lasting
 
 NOBODY = "nobody"
 """How the words begin where no client had to wait."""
@@ -79,7 +77,7 @@ def in_words(hurt: Hurt, day: Day) -> str:
     everything = sum(amount for _, amount, _ in named)
     its = "its" if len(hurt.brokers) == 1 else "their"
     texts = [
-        f"{name} ({_part(amount, everything)} of {its} traffic, for {spent_h:.1f} hours)"
+        f"{name} ({_part(amount, everything)} of {its} traffic, for {lasting(spent_h)})"
         for name, amount, spent_h in named[:TENANTS_MAX]
     ]
     rest = len(named) - TENANTS_MAX
@@ -98,7 +96,7 @@ def _bundles(hurt: OnBrokers, day: Day) -> list[dict[str, Any]]:
     if "hot_bundles" not in day.answers:
         return []  # that question failed, and said why
     begun_ms = day.start_ms if hurt.begun_ms is None else hurt.begun_ms
-    ended_ms = day.end_ms if hurt.ended_ms is None else hurt.ended_ms
+    ended_ms = day.until_ms if hurt.ended_ms is None else hurt.ended_ms
     interval_ms = _intervals(day)
     there = pc.is_in(day.facts.bundles["broker"], pa.array(hurt.brokers, pa.string()))
     bundles = []

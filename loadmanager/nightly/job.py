@@ -160,9 +160,11 @@ class Job:
         self.cluster = days.cluster
         self._days = days
 
-    def run(self, date: str, removed: Sequence[str] = ()) -> AnalysedDay | None:
+    def run(
+        self, date: str, removed: Sequence[str] = (), *, now_ms: float = math.inf
+    ) -> AnalysedDay | None:
         """Analyse one day; None when it has no segments at all. `removed`: what this run deleted
-        of other days, for the report.
+        of other days, for the report. `now_ms`: the time, since the day may not be over.
         """
         started_s = time.monotonic()
         steps: dict[str, float] = {}
@@ -179,6 +181,7 @@ class Job:
             )
         facts = Facts(ingest, self._settings, day_start_ms(date))
         day = Day(self.cluster, date, facts, self._settings, self._days.rows, self._configured)
+        day.now_ms = now_ms if day.start_ms <= now_ms < day.end_ms else None
         answers: dict[str, TableHead] = {}
         findings: list[Finding] = []
         for number, question in enumerate(self._questions, start=1):
@@ -341,7 +344,7 @@ def _totals(
     answers: Mapping[str, TableHead], rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> dict[str, int | None]:
     """The day's figures; None where the question failed. `rows`: all of them."""
-    bundles, limits = rows.get("namespaces"), rows.get("throttling")
+    bundles, limits, moved = (rows.get(name) for name in ("namespaces", "throttling", "moves"))
 
     def of(name: str) -> int | None:
         return None if answers[name].failed else answers[name].total
@@ -349,7 +352,8 @@ def _totals(
     return {
         "brokers": of("broker_usage"),
         "bundles": None if bundles is None else sum(row["cut_into"] or 0 for row in bundles),
-        "moves": of("moves"),
+        "moves": None if moved is None else sum(not row["forced"] for row in moved),
+        "takenOver": None if moved is None else sum(row["forced"] for row in moved),
         "splits": of("splits"),
         "limitsThatHeldClients": None
         if limits is None

@@ -112,6 +112,34 @@ async def test_names_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "nothing is recorded of 10.0.0.7:8081\ndid you mean 10.0.0.7:8080?" in out
 
 
+async def test_a_name_of_which_nothing_is_recorded_lately_is_no_typo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A story of a time in which nothing happened to what exists, or is recorded of before."""
+    now = SystemClock().now_ms()
+    owned = {"before": "Opening", "after": "Owned", "reason": "lookup"}
+    gone = "bygone/orders/0x00000000_0x80000000"
+    step = OwnershipStep(ts=now - 600_000, broker="b0", bundle=gone, **owned)
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        topics = [f"persistent://acme/orders/{name}" for name in ("traffic-1", "traffic-15")]
+        for topic in topics:
+            assert (await shell.run("topics", "create", topic))[0] == 0
+        await written(served, 0, step)
+        until = clock(now - 300_000)
+        for name, words, said in (
+            (topics[0], ("--until", until), f" until {until}"),
+            (gone, ("--since", "60s"), " since "),
+        ):
+            _, out, _ = await shell.run("history", name, *words)
+            assert f"{name} is known, but nothing is recorded of it{said}" in out
+            assert "did you mean" not in out
+        typo = "persistent://acme/orders/traffic-2"
+        _, out, _ = await shell.run("history", typo, "--until", until)
+        assert f"nothing is recorded of {typo} until {until}" in out
+        assert "did you mean" in out
+
+
 async def test_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:
     """Then nothing is added."""
     async with serving(1) as served:

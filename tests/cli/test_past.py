@@ -1102,7 +1102,10 @@ async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             f"{BUNDLE} is served by {broker} (split)",
             "BalancedShedder decided",
         ]
-        assert ": 12.0 messages/s" in out
+        loads = [line for line in out.splitlines() if line.endswith(": 12.0 messages/s")]
+        assert [line[:8] for line in loads] == ["load at "]
+        _, of_topic, _ = await shell.run("history", topic_of_bundle())
+        assert f"\n{loads[0]}".replace("load", f"load of its bundle {BUNDLE}") in of_topic
         assert "records since" in out
         assert "records since" not in (await shell.run("history", BUNDLE, "--since", "1h"))[1]
         assert "the newest 1 are shown" in (await shell.run("history", BUNDLE, "--limit", "1"))[1]
@@ -1381,6 +1384,48 @@ async def test_that_the_whole_cluster_was_down_is_said(
         assert "was down" not in (await shell.run("status"))[1]
         recorded_in(tmp_path, [(101, begin, end - 16_000), (102, end, now)])
         assert "the whole cluster was down" in (await shell.run("status"))[1]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_a_cluster_that_was_stopped_in_order_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, in_order: bool
+) -> None:
+    """As its broker recorded; of one that recorded no farewell nobody knows how it went."""
+    now = SystemClock().now_ms()
+    begin, end = now - 30 * MINUTE, now - 20 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, first = Shell(served, capsys), served.broker_id(0)
+        own: dict[str, Any] = {"broker": first, "of": first}
+        load = BrokerLoad(
+            ts=begin - MINUTE // 4,
+            broker=first,
+            interval_ms=MINUTE,
+            usage=0.5,
+            bundles=1,
+            msg_rate_in=1.0,
+            msg_rate_out=1.0,
+            msg_throughput_in=1.0,
+            msg_throughput_out=1.0,
+            **UNUSED,
+        )
+        await written(
+            served,
+            0,
+            load,
+            MemberChange(ts=begin - 10 * MINUTE, event="starts", **own),
+            *([MemberChange(ts=begin - 1_000, event="stops", **own)] if in_order else []),
+            MemberChange(ts=end + 500, event="starts", **own),
+        )
+        recorded_in(tmp_path, [(101, begin - 10 * MINUTE, begin), (102, end, now)])
+        at = ("--at", clock(begin + MINUTE).replace(" ", "T"))
+        why = "all brokers had stopped in order" if in_order else "no broker recorded anything"
+        for command in (("status",), ("brokers", "list", *at)):
+            out = (await shell.run(*command))[1]
+            assert f"the whole cluster was down from {clock(begin)}" in out, command
+            assert f"(10 min): {why}" in out, command
+        listed = (await shell.run("brokers", "list", *at))[1]
+        assert ("stopped in order since" in listed) == in_order
+        assert ("nobody recorded how it left" in listed) != in_order
 
 
 async def test_a_move_is_one_line_of_a_brokers_story(

@@ -12,6 +12,7 @@ from loadmanager.engine.history.tenures import Tenure
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.nightly.day import Day
 from loadmanager.nightly.facts import Facts, PlotSteps
+from loadmanager.nightly.hurt import OnBrokers, in_words
 from loadmanager.nightly.ingest import Ingest
 from loadmanager.nightly.questions import (
     broker_usage,
@@ -27,12 +28,18 @@ from loadmanager.nightly.questions import (
     moves,
     namespaces,
     outages,
+    throttling,
 )
 from loadmanager.nightly.report.plots import gather
 from loadmanager.nightly.schema import RESOURCES
 
 DAY: Any = SimpleNamespace(
-    settings=StrategySettings(), end_ms=86_400_000, facts=SimpleNamespace(brokers=[])
+    settings=StrategySettings(),
+    end_ms=86_400_000,
+    until_ms=86_400_000,
+    now_ms=None,
+    corrections={},
+    facts=SimpleNamespace(brokers=[], members=[]),
 )
 
 
@@ -123,6 +130,58 @@ def test_a_crash_begins_after_the_last_proof_of_the_session(
     )
     (row,) = outages.table(day)
     assert (row["how"], row["unowned_s_max"]) == ("crash", lasted_s)
+
+
+@pytest.mark.parametrize(
+    ("lasted_ms", "said"),
+    [(2_000, "for 2 s)"), (240_000, "for 4 minutes)"), (9e6, "for 2.5 hours)")],
+)
+def test_whoever_was_hurt_for_seconds_is_said_to_be_so_in_seconds(
+    lasted_ms: float, said: str
+) -> None:
+    """Not for 0.0 hours."""
+    bundle = {"bundle": "t/n/x", "broker": "b0", "bytes": 9.0, "samples": 1_000}
+    bundle |= {"first_ts": 60_000, "last_ts": 10_000_000}
+    step = {"broker": "b0", "samples": 1_000, "interval_ms": 60_000_000}
+    facts: Any = SimpleNamespace(bundles=pa.Table.from_pylist([bundle]), brokers=[step])
+    day = Day("c", "1970-01-01", facts, StrategySettings(), answers={"hot_bundles": []})
+    text = in_words(OnBrokers(["b0"], "they waited", 100_000, 100_000 + lasted_ms), day)
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "said"),
+    [
+        (2.5, "waited 2.5 client-seconds in sum, 500 ms each"),
+        (150.0, "waited 2.5 client-minutes in sum, 30.0 s each"),
+        (9_000.0, "waited 2.5 client-hours in sum, 1,800.0 s each"),
+    ],
+)
+def test_waits_are_told_in_the_unit_that_shows_them(waited_s: float, said: str) -> None:
+    """Not as 0.0 client-hours."""
+    row = SimpleNamespace(
+        limit="persistent://t/n/a publish",
+        level="topic",
+        broker=None,
+        configured_messages_per_s=20.0,
+        configured_bytes_per_s=-1.0,
+        delivered_over_configured=None,
+        hours_held=0.1,
+        held_share=0.9,
+        mostly_held_hours=0.0,
+        times_held=5,
+        waited_s=waited_s,
+        wanted_more_s=waited_s,
+        queue_length_max=1,
+        held_first_ts=60_000,
+        held_last_ts=120_000,
+    )
+    (card,) = throttling.findings([row], DAY)
+    assert said in card.text
+    assert card.text.endswith(", from 00:01 to 00:02.")
+    row.held_first_ts, row.held_last_ts = 61_000, 90_000
+    (card,) = throttling.findings([row], DAY)
+    assert card.text.endswith(", at 00:01.")
 
 
 @pytest.mark.parametrize("last_ts", [60_000, 61_180])

@@ -102,7 +102,7 @@ def a_day(rows: list[tuple[str, str, float, int, int]]) -> Any:
     steps = [{"broker": name, "interval_ms": 12 * HOUR_MS, "samples": 12} for name in ("b0", "b1")]
     facts = SimpleNamespace(bundles=bundles, brokers=steps)
     return SimpleNamespace(
-        facts=facts, answers={"hot_bundles": []}, start_ms=0, end_ms=24 * HOUR_MS
+        facts=facts, answers={"hot_bundles": []}, start_ms=0, until_ms=24 * HOUR_MS
     )
 
 

@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nightly.nightly import analyze, report
+import pytest
+from nightly.nightly import analyze, job_of, report
 
 from bench import _history as history
 from bench._made_days import Behaviour, Cluster, bundle_of
+from loadmanager.kit.history.source import HistorySource
+from loadmanager.nightly.in_process import InProcess
 
 LEFT = {"event": "left", "how": "lost", "unheardMs": 6_000}
+
 HALVES = [(space, half) for space in range(6) for half in (0, 1)]
 
 
@@ -160,6 +164,127 @@ def test_brokers_that_crashed_before_the_last_one_stopped_have_their_card(tmp_pa
     ]
 
 
+STOPPED, CRASHED = at(9, 30, 30), at(9, 2, 35)
+
+
+def crashed_and_stopped(cluster: Cluster, unowned_s: float) -> None:
+    """b1 crashed at 09:02:35, so that four bundles had no owner for a time; Ctrl-C of all at
+    09:30:30, for three minutes.
+    """
+    taken, started = CRASHED + unowned_s / 60, STOPPED + 3
+    for bundle in of_broker(cluster, 1):
+        cluster.acquired(0, 1, 540, bundle, life=1)
+        cluster.acquired(0, 2, taken, bundle, life=2)
+        cluster.released(0, 2, STOPPED, bundle, "stop", life=2)
+        cluster.acquired(0, 2, started, bundle, life=3)
+    member(cluster, 2, CRASHED + 0.1, 1, **LEFT)
+    member(cluster, 1, taken + 0.1, 1, event="starts")
+    for broker in (0, 2):
+        for bundle in of_broker(cluster, broker):
+            cluster.acquired(0, broker, 540, bundle, life=1)
+            cluster.released(0, broker, STOPPED, bundle, "stop", life=1)
+            cluster.acquired(0, broker, started, bundle, life=2)
+    for broker in range(3):
+        member(cluster, broker, STOPPED, broker, event="stops")
+        member(cluster, broker, started, broker, event="starts")
+
+
+@pytest.mark.parametrize("unowned_s", [24, 1_620])
+def test_an_outage_of_all_is_before_one_of_a_broker_that_hurt_no_more(
+    tmp_path: Path, unowned_s: float
+) -> None:
+    """Though all stopped in order, unless the other hurt more than twice as much; its card says for
+    how long clients had no service.
+    """
+
+    def away(broker: int, minute: int) -> bool:
+        crashed = broker == 1 and CRASHED < minute <= CRASHED + unowned_s / 60
+        return crashed or 570 <= minute < 573.5
+
+    answer = told(tmp_path, lambda cluster: crashed_and_stopped(cluster, unowned_s), away=away)
+    titles = [
+        "The whole cluster was down at 09:30 for 3 minutes",
+        "b1 crashed at 09:02: 4 bundles without an owner",
+    ]
+    assert cards(answer) == (titles if unowned_s < 60 else titles[::-1])
+    assert answer["headline"].startswith(f"Not a good day: {cards(answer)[0]}")
+    (card,) = [card for card in answer["findings"] if card["title"] == titles[0]]
+    rows = [row for row in answer["tables"]["outages"]["rows"] if row["how"] == "stop"]
+    waited = sum(row["client_minutes"] for row in rows)
+    assert waited == pytest.approx(12 * 4 * 3, rel=0.01)
+    assert f", for about {waited:,.1f} client-minutes" in card["hurt"]
+
+
+def test_an_outage_that_is_not_over_lasts_until_now(tmp_path: Path) -> None:
+    """A day that is analysed at 10:05, whose brokers were stopped at 09:57."""
+    cluster = Cluster(tmp_path / "history", brokers=3, spaces=6, every=1)
+    cluster.loads(0, Behaviour(begin=540, end=597))
+    for broker in range(3):
+        for bundle in of_broker(cluster, broker):
+            cluster.acquired(0, broker, 540, bundle)
+            cluster.released(0, broker, at(9, 57), bundle, "stop")
+        member(cluster, broker, at(9, 57), broker, event="stops")
+    cluster.write()
+    source = HistorySource(str(tmp_path / "history"))
+    engine = InProcess()
+    try:
+        job_of(engine, source, tmp_path).run(history.DATE, now_ms=ms(at(10, 5)))
+    finally:
+        engine.close()
+    (card,) = [card for card in report(tmp_path)["findings"] if card["question"] == "outages"]
+    down = "The whole cluster was down at 09:57 for 8 minutes, until now, at 10:05"
+    assert card["title"] == down
+    assert "None was back by 10:05, when this was written." in card["text"]
+    assert card["until_ms"] == ms(at(10, 5))
+    # 12 bundles with 4 producers each, for eight minutes
+    assert card["numbers"]["clientMinutes"] == pytest.approx(12 * 4 * 8, rel=0.01)
+
+
+@pytest.mark.parametrize(("apart_s", "number"), [(59, 2), (4, 1)])
+def test_brokers_that_were_lost_within_seconds_have_one_card(
+    tmp_path: Path, apart_s: int, number: int
+) -> None:
+    """Two that were killed one after the other, a minute apart, have nothing to do with each other:
+    each has its card, and its time of being back.
+    """
+
+    def killed(cluster: Cluster) -> None:
+        for broker in (0, 1):
+            taken = at(9, 48, 1 + apart_s * broker)
+            for bundle in of_broker(cluster, broker):
+                cluster.acquired(0, broker, 541, bundle, life=1)
+                cluster.acquired(0, 2, taken, bundle, life=2)
+            member(cluster, 2, taken, broker, **LEFT)
+            member(cluster, broker, taken + 20 / 60 + broker, broker, event="starts")
+
+    answer = told(tmp_path, killed)
+    found = [card for card in answer["findings"] if card["question"] == "outages"]
+    assert len(found) == number
+    shared = [card for card in found if "Look at what they share" in card["advice"]]
+    assert len(shared) == (number == 1)
+    assert ["within 4 s" in card["text"] for card in shared] == [True] * len(shared)
+
+
+def test_what_brokers_lost_is_no_move(tmp_path: Path) -> None:
+    """The figure of moves counts those that somebody wanted."""
+
+    def moved(cluster: Cluster) -> None:
+        for number, bundle in enumerate(of_broker(cluster, 0)):
+            cluster.acquired(0, 0, 541, bundle, life=1)
+            if number:
+                cluster.acquired(0, 2, at(9, 20), bundle, life=2)
+            else:
+                to = {"life": 1, "destination": "b2"}
+                cluster.released(0, 0, at(9, 10), bundle, "operator", **to)
+                cluster.acquired(0, 2, at(9, 10, 0.1), bundle, life=2)
+        member(cluster, 2, at(9, 20), 0, **LEFT)
+        member(cluster, 0, at(9, 21), 0, event="starts")
+
+    answer = told(tmp_path, moved)
+    assert (answer["totals"]["moves"], answer["totals"]["takenOver"]) == (1, 3)
+    assert answer["tables"]["moves"]["total"] == 4
+
+
 FREEZES = ((at(9, 13, 24), 60), (at(9, 14, 51), 73))
 
 
@@ -208,6 +333,8 @@ def test_two_freezes_are_two_outages(tmp_path: Path) -> None:
     (first, _) = [card for card in answer["findings"] if card["question"] == "outages"]
     assert "had no owner for 10 s, longest" in first["text"]
     assert "may have been" not in first["text"]
+    assert first["text"].startswith(("It stood still for 60 s.", "It stood still for 73 s."))
+    assert first["advice"].startswith("Find out what stopped its process")
 
 
 def test_a_freeze_that_nobody_timed_is_told_from_the_last_sign_on(tmp_path: Path) -> None:
@@ -220,6 +347,7 @@ def test_a_freeze_that_nobody_timed_is_told_from_the_last_sign_on(tmp_path: Path
     texts = [card["text"] for card in answer["findings"] if card["question"] == "outages"]
     said = "That is from its last sign on, so it may have been up to 6 s less."
     assert all(said in text for text in texts)
+    assert not any("It stood still" in text for text in texts)
 
 
 def test_a_crash_without_bundles_is_in_the_table(tmp_path: Path) -> None:

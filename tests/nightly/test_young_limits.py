@@ -88,6 +88,7 @@ def test_a_limit_that_stood_for_a_moment_only(tmp_path: Path) -> None:
     limit = row(analysed(tmp_path, [(601, {**fields, "stoodMs": 12_800})]))
     assert limit["delivered_messages_per_s"] == pytest.approx(50.0)
     assert limit["hours_held"] == pytest.approx(12.8 / 3600)
+    assert limit["held_last_ts"] - limit["held_first_ts"] == 12_800
     assert limit["held_share"] == 1.0
 
 

@@ -40,7 +40,8 @@ class Downtime(ClusterDown):
         """As a sentence."""
         took = span(self.end - self.begin)
         between = f"from {clock(self.begin)} to {clock(self.end)} ({took})"
-        return f"the whole cluster was down {between}: no broker recorded anything"
+        why = "all brokers had stopped in order" if self.in_order else "no broker recorded anything"
+        return f"the whole cluster was down {between}: {why}"
 
 
 def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
@@ -53,7 +54,7 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
     if answer.of_daemon:
         return []
     downs = downs_of(answer.parts.values(), since_ms)
-    return [Downtime(it.begin, it.end) for it in downs]
+    return [Downtime(it.begin, it.end, it.in_order) for it in downs]
 
 
 class Lapse(SessionLapse):
@@ -222,6 +223,8 @@ def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
             break
         if change.event == "left":
             gone[change.of] = f"{change.how} since {clock(left_at_of(change))}"
+        elif change.event == "stops":
+            gone[change.of] = f"stopped in order since {clock(change.ts)}"
         elif change.event in ("back", "starts", "proven"):
             gone.pop(change.of, None)
     return gone

@@ -159,10 +159,12 @@ def _story(
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
     parts: list[Shown] = [
         _lines(_dated_lines(told_once(newest, name), down, _lapses(admin, newest), whole_after_ms))
-        or _nothing(admin, name)
+        or _nothing(admin, name, since, until)
     ]
-    load = _load(admin, next((it for it in names if "_0x" in it), name), since, until)
-    parts += [load or [], away_lines(admin, names, since, until)]
+    parts += [
+        _load(admin, name, names, (since, until)) or [],
+        away_lines(admin, names, since, until),
+    ]
     if len(newest) == limit:
         parts.append(f"the newest {limit} are shown: --limit shows more, --until earlier ones")
     elif since is None:
@@ -221,12 +223,18 @@ def _lapses(admin: AdminClient, events: Sequence[ArchivedEvent]) -> list[Lapse]:
     return lapses_of(unproven(admin, min(times) - PROVEN_MS, max(times) + LAPSE_MS_MAX))
 
 
-def _nothing(admin: AdminClient, name: str) -> list[str]:
-    try:
+def _nothing(admin: AdminClient, name: str, since: int | None, until: int | None) -> list[str]:
+    """That nothing is recorded of a name in a time; of an unknown one, what may have been meant."""
+    near, earlier = list[str](), list[ArchivedEvent]()
+    with contextlib.suppress(LoadManagerError):  # nobody answers, or it has only such a form
+        earlier = events_of(admin, (), name, limit=1).events
         near = near_then(admin, name, now_ms())
-    except LoadManagerError:  # nobody answers, or it has only the form of such a name
-        near = []
-    return [f"nothing is recorded of {name}", *did_you_mean([it for it in near if it != name])]
+    when = "" if since is None else f" since {clock(since)}"
+    if until is not None:
+        when = f" until {clock(until)}" if since is None else f"{when} and until {clock(until)}"
+    if earlier or name in near:
+        return [f"{name} is known, but nothing is recorded of it{when}"]
+    return [f"nothing is recorded of {name}{when}", *did_you_mean(near)]
 
 
 def told_once(events: Sequence[ArchivedEvent], broker: str) -> list[ArchivedEvent]:
@@ -534,8 +542,14 @@ def _rates(part: ArchivedSeries) -> dict[int, float]:
     return {minute: fmean(rates) for minute, rates in of_minutes.items()}
 
 
-def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -> str:
-    """What it carried, in a line; empty if that is not recorded."""
+def _load(
+    admin: AdminClient, of: str, names: Sequence[str], between: tuple[int | None, int | None]
+) -> str:
+    """What it carried, in a line, or of a topic its bundle, which is among the `names`; empty if
+    that is not recorded.
+    """
+    name = next((it for it in names if "_0x" in it), of)
+    what = "load" if name == of else f"load of its bundle {name}"
     if "_0x" in name:
         kind = "bundle_load"
     elif "/" in name:
@@ -545,7 +559,7 @@ def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -
     else:
         kind, name = "bundle_load", f"{name}/"
     try:
-        answer: PartsOf[ArchivedSeries] = series_of(admin, kind, name, since, until)
+        answer: PartsOf[ArchivedSeries] = series_of(admin, kind, name, *between)
     except OperationalError:
         return ""
     rates: dict[int, float] = {}
@@ -559,5 +573,5 @@ def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -
     begin, end = clock(min(rates) * 60_000), clock(max(rates) * 60_000)
     most = f"at most {rates[peak]:,.1f} at {clock(peak * 60_000)}"
     if begin == end:
-        return f"load at {begin}: {mean:,.1f} messages/s"
-    return f"load from {begin} to {end}: {mean:,.1f} messages/s on average, {most}"
+        return f"{what} at {begin}: {mean:,.1f} messages/s"
+    return f"{what} from {begin} to {end}: {mean:,.1f} messages/s on average, {most}"

@@ -9,6 +9,7 @@ from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.disks import fullest_text
+from loadmanager.cli.admin.downtimes import Downtime
 from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.compared_settings import by_key, by_value, differing
@@ -162,6 +163,13 @@ def _same(key: str) -> str:
     return "give all the same, and restart those that have another one"
 
 
+def _was_down(down: Downtime) -> Diagnosis:
+    if down.in_order:
+        return fine(PART, "cluster", str(down))
+    advice = "the logs of the brokers and of their hosts say why"
+    return warning(PART, "cluster", str(down), advice)
+
+
 def _check_leaders_view(
     cluster: ClusterFacts, answering: Mapping[str, BrokerFacts]
 ) -> Iterator[Diagnosis]:
@@ -177,9 +185,7 @@ def _check_leaders_view(
     if len(versions) > 1:
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
-    for down in cluster.downtimes:
-        advice = "the logs of the brokers and of their hosts say why"
-        yield warning(PART, "cluster", str(down), advice)
+    yield from map(_was_down, cluster.downtimes)
     yield from _absences(leaders_view)
     for each in brokers:
         yield from _report(each, answering)

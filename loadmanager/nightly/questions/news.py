@@ -351,7 +351,7 @@ def _overloaded(name: str, begun_ms: int | None, until_ms: int | None, day: Day)
         for row in day.answers.get("broker_usage", ())
         if begun_ms is not None
         and row["over_from_ts"] is not None
-        and begun_ms <= row["over_from_ts"] < (until_ms or day.end_ms)
+        and begun_ms <= row["over_from_ts"] < (until_ms or day.until_ms)
     }
     owners = day.facts.bundles.to_pylist() if brokers else []
     return sorted(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
+from loadmanager.engine.history.lapses import SAME_MS
 from loadmanager.engine.history.outages import Outage, outages
 from loadmanager.nightly.absence_records import AbsenceRecords
 from loadmanager.nightly.day import (
@@ -19,6 +21,7 @@ from loadmanager.nightly.day import (
     Row,
     clock,
     command,
+    hours,
     lasting,
     listed,
     many,
@@ -58,7 +61,13 @@ COLUMNS: Columns = {
 HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
 TOGETHER_MS, AT_ONCE_MS = 300_000, 60_000
-"""Brokers that fall silent, or that are lost, within this time have one cause."""
+"""Brokers that fall silent, or that go with the whole cluster, within this time have one cause."""
+LOST_TOGETHER_MS = 10_000
+"""Brokers that are lost within this time have one card. Those of which only the last record tells
+when they went have it within `AT_ONCE_MS`: a broker records its load once a minute, by default.
+"""
+WHOLE_WEIGHT = 2
+"""A client-minute without the whole cluster ranks as so many without one broker."""
 WHOLE_HOW = {
     "crash": "crashed",
     "session lost": "lost their sessions",
@@ -67,6 +76,10 @@ WHOLE_HOW = {
 }
 WAITED_MIN = 0.05
 """Fewer client-minutes are not said."""
+STOOD = (
+    "Find out what stopped its process: a signal (SIGSTOP), a debugger, a virtual machine that was "
+    "suspended, or a host that was out of memory or CPU."
+)
 STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
 
 
@@ -134,7 +147,7 @@ def _whole_stops(rows: Sequence[Any], day: Day) -> list[list[Any]]:
         away = {
             other.broker: other
             for other in rows
-            if id(other) not in used and other.ts <= row.ts < (other.back_ts or day.end_ms)
+            if id(other) not in used and other.ts <= row.ts < (other.back_ts or day.until_ms)
         }
         there = {broker for broker, first_ts in joined.items() if first_ts <= row.ts}
         lost = any(other.how != "silent" for other in away.values())
@@ -157,18 +170,20 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
     """A card for a time in which no broker was there."""
     begun_ms = max(row.ts for row in rows)
     back = [row.back_ts for row in rows if row.back_ts]
-    until_ms = min(back) if back else day.end_ms
+    until_ms = min(back) if back else day.until_ms
     lasted = lasting((until_ms - begun_ms) / 3_600_000)
     how: dict[str, int] = {}
     for row in rows:
         how[WHOLE_HOW[row.how]] = how.get(WHOLE_HOW[row.how], 0) + 1
     ways = ", ".join(f"{number} {way}" for way, number in sorted(how.items()))
-    again = f"The first was back at {clock(until_ms)}" if back else "None came back"
+    again = f"The first was back at {clock(until_ms)}" if back else _not_back("None", day)
     if back:
         again += f", the last at {clock(max(back))}" if len(back) == len(rows) else ""
     longest = _longest_unowned_s(rows, begun_ms, AbsenceRecords(day).intervals)
     unowned = f", for up to {lasting(longest / 3600)}" if longest else ""
     stopped, felt = all(row.how == "stop" for row in rows), _felt(rows)
+    waited = sum(_waited_minutes(row, until_ms) for row in rows)
+    of_clients = _client_minutes(waited) if any(row.clients for row in rows) else ""
     advice = (
         "Nothing, if that was meant; brokers that are drained and restarted one by one keep "
         "serving."
@@ -177,17 +192,24 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
         "what they saw last."
     )
     return Finding(
-        importance=(90 if stopped else 97) if felt else 30 if stopped else 58,
+        importance=_rank_of(WHOLE_WEIGHT * waited) if felt else 30 if stopped else 58,
         question=NAME,
-        title=f"The whole cluster was down at {clock(begun_ms)} for {lasted}",
+        title=f"The whole cluster was down at {clock(begun_ms)} for {lasted}"
+        + ("" if back else _until_now(day)),
         text=f"All {len(rows)} brokers were away: {ways}. "
         f"{many(sum(row.bundles for row in rows), 'bundle')} had no owner{unowned}: nobody could "
         f"publish or consume. {again}.",
         advice=advice,
-        hurt=clients_of((name for row in rows for name in row.namespaces), f"no service{unowned}")
+        hurt=clients_of(
+            (name for row in rows for name in row.namespaces), f"no service{unowned}{of_clients}"
+        )
         if felt
         else f"{NOBODY} that is recorded: its bundles had no client that day",
-        numbers={"brokers": len(rows), "bundles": sum(row.bundles for row in rows)},
+        numbers={
+            "brokers": len(rows),
+            "bundles": sum(row.bundles for row in rows),
+            "clientMinutes": waited if any(row.clients for row in rows) else None,
+        },
         at_ms=begun_ms,
         until_ms=until_ms,
         where=listed([row.broker for row in rows]),
@@ -195,6 +217,28 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
         commands=["loadmanager admin brokers list"],
         explains=[f"outage {row.broker} {row.ts}" for row in rows],
     )
+
+
+def _not_back(who: str, day: Day) -> str:
+    if day.now_ms is None:
+        return f"{who} came back that day"
+    return f"{who} was back by {clock(day.now_ms)}, when this was written"
+
+
+def _until_now(day: Day) -> str:
+    """To end what is said of an outage that is not over; empty of a day that is."""
+    return "" if day.now_ms is None else f", until now, at {clock(day.now_ms)}"
+
+
+def _waited_minutes(row: Any, until_ms: float) -> float:
+    """The minutes for which clients of a broker's bundles had no service, or the bundles no owner
+    where no client is recorded; until a time of those that got no owner any more.
+    """
+    minutes = row.bundle_minutes if row.client_minutes is None else row.client_minutes
+    if not row.bundles:
+        return float(minutes)
+    of_each = (row.bundles if row.clients is None else row.clients) / row.bundles
+    return float(minutes + row.never_owned * of_each * max(until_ms - row.ts, 0) / 60_000)
 
 
 def _longest_unowned_s(
@@ -218,22 +262,29 @@ def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
     """
     findings = []
     rows = [row for row in rows if row.how != "stop" or row.bundles]
-    for how, within_ms in (("crash", AT_ONCE_MS), ("session lost", AT_ONCE_MS), ("stop", -1)):
-        groups = _together([row for row in rows if row.how == how], within_ms)
+    for how in ("crash", "session lost", "stop"):
+        groups = _together([row for row in rows if row.how == how], _apart_ms)
         findings += [_several(each, day) if each[1:] else _finding(each[0], day) for each in groups]
-    silent = _together([row for row in rows if row.how == "silent"], TOGETHER_MS)
+    silent = _together([row for row in rows if row.how == "silent"], lambda *_: TOGETHER_MS)
     return findings + [
         _silent(each, day) if each[1:] else _finding(each[0], day) for each in silent
     ]
 
 
-def _together(rows: Sequence[Any], within_ms: int) -> list[list[Any]]:
-    """Groups that begin within this time of their first; of a broker's outages, one in each."""
+def _apart_ms(first: Any, row: Any) -> int:
+    """By how much two outages of one kind may be apart that were at one time."""
+    if row.how == "stop":
+        return -1
+    return LOST_TOGETHER_MS if None not in (first.late_s, row.late_s) else AT_ONCE_MS
+
+
+def _together(rows: Sequence[Any], apart_ms: Callable[[Any, Any], int]) -> list[list[Any]]:
+    """Groups that begin within a time of their first; of a broker's outages, one in each."""
     groups: list[list[Any]] = []
     for row in sorted(rows, key=lambda row: row.ts):
         last = groups[-1] if groups else []
         again = any(other.broker == row.broker for other in last)
-        if last and row.ts - last[0].ts <= within_ms and not again:
+        if last and row.ts - last[0].ts <= apart_ms(last[0], row) and not again:
             last.append(row)
         else:
             groups.append([row])
@@ -249,17 +300,18 @@ def _several(rows: Sequence[Any], day: Day) -> Finding:
     title = f"{len(rows)} brokers {'crashed' if crashed else 'lost their sessions'} at "
     title += clock(min(row.ts for row in rows))
     back = [row.back_ts for row in rows if row.back_ts]
+    apart = max(1, ceil((max(row.ts for row in rows) - min(row.ts for row in rows)) / 1000))
     return replace(
         single,
         importance=_harm(rows) if _felt(rows) else single.importance,
         title=title + (f": {many(bundles, 'bundle')} without an owner" if bundles else ""),
-        text=f"{listed(names, 5)}, within a minute. Of the worst, {worst.broker}: {single.text}",
+        text=f"{listed(names, 5)}, within {apart} s. Of the worst, {worst.broker}: {single.text}",
         advice="Look at what they share: power, network, hosts, the metadata store. "
         + single.advice,
         hurt=_without_owner(rows),
         numbers={"brokers": len(rows), "bundles": bundles, "bundleMinutes": minutes},
         at_ms=min(row.ts for row in rows),
-        until_ms=max(back) if len(back) == len(rows) else day.end_ms,
+        until_ms=max(back) if len(back) == len(rows) else day.until_ms,
         where=listed(names),
         explains=[f"outage {row.broker} {row.ts}" for row in rows],
     )
@@ -280,7 +332,7 @@ def _silent(rows: Sequence[Any], day: Day) -> Finding:
         hurt=f"{NOBODY}: no bundle lost its owner",
         numbers={"brokers": len(rows)},
         at_ms=first,
-        until_ms=max(back) if len(back) == len(rows) else day.end_ms,
+        until_ms=max(back) if len(back) == len(rows) else day.until_ms,
         where=listed(names),
         plot="timeline",
         commands=[line for name in names[:3] for line in command(HEALTH, name)],
@@ -298,9 +350,11 @@ def _without_owner(rows: Sequence[Any]) -> Hurt:
     how += f" for {minutes:.1f} minutes in sum" if minutes else ""
     if not _felt(rows):
         return f"{NOBODY}: no client of {listed(sorted(set(names)))} is recorded that day; {how}"
-    waited = sum(row.client_minutes or 0.0 for row in rows)
-    how += f", for about {waited:,.1f} client-minutes" if waited >= WAITED_MIN else ""
-    return clients_of(names, how)
+    return clients_of(names, how + _client_minutes(sum(row.client_minutes or 0.0 for row in rows)))
+
+
+def _client_minutes(minutes: float) -> str:
+    return f", for about {minutes:,.1f} client-minutes" if minutes >= WAITED_MIN else ""
 
 
 def _felt(rows: Sequence[Any]) -> bool:
@@ -315,7 +369,34 @@ def _harm(rows: Sequence[Any]) -> float:
     minutes: float = sum(
         row.bundle_minutes if row.client_minutes is None else row.client_minutes for row in rows
     )
+    return _rank_of(minutes)
+
+
+def _rank_of(minutes: float) -> float:
+    """The importance of minutes without service."""
     return 80 + 15 * minutes / (minutes + 10)
+
+
+def _gone(day: Day) -> str:
+    if day.now_ms is None:
+        return "It did not come back."
+    return f"It was not back by {clock(day.now_ms)}, when this was written."
+
+
+def _stood_ms(row: Any, day: Day) -> float:
+    """For how long a broker stood still that lost its session by that; 0: it did not."""
+    if row.how != "session lost":
+        return 0.0
+    ahead = day.corrections.get(row.broker, 0.0)
+    times = [
+        it.back_ms - it.last_ms
+        for it in AbsenceRecords(day).stood
+        if it.broker == row.broker
+        and it.last_ms is not None
+        and it.back_ms is not None
+        and it.last_ms - SAME_MS <= row.ts + ahead <= it.back_ms + SAME_MS
+    ]
+    return max(times, default=0.0)
 
 
 def _finding(row: Any, day: Day) -> Finding:
@@ -333,7 +414,7 @@ def _finding(row: Any, day: Day) -> Finding:
             30,
         ),
     }[row.how]
-    away = f"It was back at {clock(row.back_ts)}." if row.back_ts else "It did not come back."
+    away = f"It was back at {clock(row.back_ts)}." if row.back_ts else _gone(day)
     without = "No bundle lost its owner."
     if row.bundles:
         named = f"{many(row.bundles, 'bundle')} of {listed(row.namespaces)}"
@@ -349,6 +430,9 @@ def _finding(row: Any, day: Day) -> Finding:
         if row.how in ("crash", "session lost") and row.unowned_s_max and row.late_s != 0:
             less = "" if row.late_s is None else f"up to {lasting(row.late_s / 3600)} "
             without += f" That is from its last sign on, so it may have been {less}less."
+    if stood_ms := _stood_ms(row, day):
+        without = f"It stood still for {lasting(hours(stood_ms))}. {without}"
+        advice = STOOD
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(
         importance=_harm([row]) if hurt and _felt([row]) else importance,
@@ -367,7 +451,7 @@ def _finding(row: Any, day: Day) -> Finding:
             "neverOwned": row.never_owned,
         },
         at_ms=row.ts,
-        until_ms=row.back_ts or day.end_ms,
+        until_ms=row.back_ts or day.until_ms,
         where=row.broker,
         plot="timeline",
         commands=command(HEALTH, row.broker),

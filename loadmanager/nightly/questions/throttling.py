@@ -29,7 +29,9 @@ ABOUT = (
     "Which limits held clients back? A limit held somebody for as long as the waits took that "
     "ended in an interval. Of those that wait when a sample is taken it is not known for how long: "
     "as long as these if most waits had ended, else for the whole interval. So short intervals "
-    "make this more exact."
+    "make this more exact. A broker records the limits that there are at the end of an interval: "
+    "what a limit did in the one in which it was removed is left out, and one that was removed "
+    "before its first record is not here at all."
 )
 COLUMNS: Columns = {
     "limit": (TEXT, "the limit"),
@@ -64,7 +66,10 @@ COLUMNS: Columns = {
     ),
     "queue_length_max": (WHOLE, "most that waited at a sample"),
     "mostly_held_hours": (NUMBER, "hours of intervals for most of which somebody was held"),
-    "held_first_ts": (WHOLE, "the first record in which it held somebody"),
+    "held_first_ts": (
+        WHOLE,
+        "the first record in which it held somebody; of one that was new in it, when it was set",
+    ),
     "held_last_ts": (WHOLE, "the last one"),
 }
 JUDGED_HOURS_MIN, JUDGED_MIN = 0.1, 3
@@ -157,23 +162,23 @@ def _suffering(rows: Sequence[Any]) -> Finding:
     each = f", {_wait(3600 * waited_h / times)} each" if times else ""
     title = words.held_back(_named(rows), worst.held_share, "the time")
     if worst.held_share < SUFFERING_SHARE:
-        title = f"{_named(rows)} held clients back for {_client_hours(waited_h)}"
+        title = f"{_named(rows)} held clients back for {_client_time(waited_h)}"
     most = worst.held_share if worst.held_share >= SUFFERING_SHARE else 0.0
     first, last = (
         min((row.held_first_ts for row in rows if row.held_first_ts is not None), default=None),
         max((row.held_last_ts for row in rows if row.held_last_ts is not None), default=None),
     )
     at_once = f", up to {many(waiting, 'client')} at a time" if waiting else ""
-    when = "" if first is None or last is None else f", from {clock(first)} to {clock(last)}"
+    when = "" if first is None or last is None else _when(clock(first), clock(last))
     return Finding(
         importance=60 + 19 * max(most, waited_h / (waited_h + 8)),
         question=NAME,
         title=title,
         text=f"The {worst.level} limit is {_configured(worst)}"
         f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(spent)} "
-        f"and waited {_client_hours(waited_h)} in sum{each}{at_once}{when}.{on}",
+        f"and waited {_client_time(waited_h)} in sum{each}{at_once}{when}.{on}",
         advice=words.held_advice(worst.level),
-        hurt=_whom_it_holds(rows, f"they waited {_client_hours(waited_h)} in sum"),
+        hurt=_whom_it_holds(rows, f"they waited {_client_time(waited_h)} in sum"),
         numbers={
             "heldShare": worst.held_share,
             "hoursHeld": spent,
@@ -186,6 +191,10 @@ def _suffering(rows: Sequence[Any]) -> Finding:
         plot="limits",
         commands=["loadmanager admin limits list"],
     )
+
+
+def _when(first: str, last: str) -> str:
+    return f", at {first}" if first == last else f", from {first} to {last}"
 
 
 def _whom_it_holds(rows: Sequence[Any], how: str) -> Hurt:
@@ -201,8 +210,14 @@ def _wait(value_s: float) -> str:
     return f"{value_s:,.1f} s" if value_s >= 1 else f"{1000 * value_s:,.0f} ms"
 
 
-def _client_hours(value_h: float) -> str:
-    return f"{value_h:,.1f} client-hours"
+def _client_time(value_h: float) -> str:
+    """Clients times hours, in the unit that shows it."""
+    if value_h >= 1:
+        return f"{value_h:,.1f} client-hours"
+    value_s = 3600 * value_h
+    return (
+        f"{value_s / 60:.1f} client-minutes" if value_s >= 60 else f"{value_s:.1f} client-seconds"
+    )
 
 
 def _wrong(rows: Sequence[Any]) -> Finding:

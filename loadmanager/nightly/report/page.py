@@ -53,6 +53,7 @@ def _figures(document: Mapping[str, Any]) -> str:
         (totals["brokers"], "brokers"),
         (totals["bundles"], "bundles"),
         (totals["moves"], "moves"),
+        (totals["takenOver"], "bundles from brokers that stopped or were lost"),
         (totals["splits"], "splits"),
         (totals["limitsThatHeldClients"], "limits that held clients"),
         (sum(document["records"].values()), "records"),
