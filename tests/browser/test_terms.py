@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.admin.serving import serving
@@ -121,7 +122,7 @@ async def test_a_page_that_is_opened_while_the_metadata_store_is_away(tmp_path: 
     """
     with busy(tmp_path) as cluster:
         wait_for(
-            lambda: all(it["bundles"] for it in cluster.get(0, f"{V1}/cluster")["brokers"]),
+            lambda: _have_reported(*cluster.request(0, "GET", f"{V1}/cluster")),
             "both brokers have reported",
         )
         wait_for(lambda: all(_recorded(cluster, index) for index in range(2)), "records")
@@ -154,6 +155,11 @@ async def test_a_page_that_is_opened_while_the_metadata_store_is_away(tmp_path: 
                 assert not await page.value("!!document.querySelector('#last-seen')")
         finally:
             os.kill(cluster.process.pid, signal.SIGCONT)
+
+
+def _have_reported(status: int, body: Any) -> bool:
+    """Whether there is a leader, and it has reports of both brokers."""
+    return status == 200 and [bool(it["bundles"]) for it in body["brokers"]] == [True, True]
 
 
 async def test_a_loss_of_then_is_told_as_its_leader_told_it(tmp_path: Path) -> None:

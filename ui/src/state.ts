@@ -186,6 +186,7 @@ async function turnOnce(): Promise<void> {
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
+  if (isArchived) void readIntervals(); // it may have had no answer meanwhile
   isArchived = false;
   const daemon = isDaemon(cluster.value);
   if (cluster.value && !daemon && mayHaveBeenDown(cluster.value)) void lookForDowns();
@@ -240,7 +241,7 @@ let shownOf: When | null = null;
 // A time gone by does not change: it is asked for once.
 async function showPast(then: When): Promise<void> {
   if (then === shownOf && pastNotes.value) return;
-  isArchived ||= !cluster.value && !(await isLed());
+  if (!cluster.value) isArchived = !(await isLed());
   await lookForDowns();
   const past = await askPast(then);
   if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], findings: [] });
