@@ -100,3 +100,37 @@ async def test_moves_of_earlier_terms(tmp_path: Path) -> None:
         price = "In the last moves, clients waited 8.0 s typically, 16 s at most; bundles unserved"
         await page.wait_text(price, "dialog[open]")
         assert page.errors == []
+
+
+async def test_bundles_by_the_names_that_the_page_gives_them() -> None:
+    """With either dash, and with the namespace or without; no question is refused meanwhile."""
+    async with hot_broker() as served, browser() as page:
+        await page.size(1200, 800)
+        await page.go(f"http://{served.broker_id(0)}/ui")
+        await page.wait_text("acme/orders", "#heat")
+        for text in ("acme/orders c0-ff", "acme/orders c0–ff", "acme/orders c"):
+            await _looked_for(page, text)
+            await page.wait_text("acme/orders/0xc0000000_0xffffffff", "#found")
+            assert await page.text(".find [role=status]") == ""
+            await _closed(page)
+        for text in ("00-40", "00–40"):
+            await _looked_for(page, text)
+            await page.wait_text(FIRST, "#found [aria-selected=true]")
+            await _closed(page)
+        assert not page.errors
+
+
+async def test_brokers_come_before_others() -> None:
+    """Whoever writes an address or a part of it looks for a broker first."""
+    async with hot_broker() as served, browser() as page:
+        port = served.broker_id(0).rpartition(":")[2]
+        path = f"/admin/v2/namespaces/acme/at-{port}"
+        await served.ask("PUT", path, {"bundles": {"numBundles": 2}})
+        await page.size(1200, 800)
+        await page.go(f"http://{served.broker_id(0)}/ui")
+        await page.wait_text("acme/orders", "#heat")
+        await _looked_for(page, port)
+        await page.wait_text(f"acme/at-{port}", "#found")
+        first = await page.text("#found li")
+        assert served.broker_id(0) in first
+        assert "acme" not in first

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -50,6 +50,7 @@ pytestmark = [
 ]
 TOPIC = "persistent://public/default/shown"
 V1 = "/loadmanager/v1"
+PLACED = "one of 3 equally good brokers"
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +453,8 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         lost, other = served.broker_id(0), served.broker_id(1)
         early, then = now - 50 * 3_600_000, now - 600_000
         placed = structs.replace(
-            a_decision(early, "place", bundle=FIRST, destination=lost, ids=["0-3"]), epoch=0
+            a_decision(early, "place", bundle=FIRST, destination=lost, ids=["0-3"], reason=PLACED),
+            epoch=0,
         )
         made = AuditedChange(
             ts=early, broker=lost, role="deploy", address="c", over="http", what="PUT made"
@@ -481,6 +483,7 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("placed on", "#decisions")
+        await page.wait_text(PLACED, "#decisions")
         await page.wait_text("PUT made", "#changes")
         await page.wait_text("DELETE made later", "#changes")  # before a restart, after others
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
@@ -504,6 +507,9 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         wanted = "), its session ended without a word; 1 bundle, 1 without an owner until the next"
         await page.wait_text(wanted, ".lately")
         await page.wait_text("1 bundle of", ".summary .status")
+        early_on = datetime.fromtimestamp((early + 1_000) / 1000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={early_on.replace('+00:00', 'Z')}")
+        await page.wait_text(PLACED, "#decisions")
         link = f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60#bundle={FIRST}"
         await page.go(link)  # the time and what is open, both
         await page.wait_text("As of", "aside")
@@ -541,6 +547,11 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
         away = f"(62 s) at most {first} had no answer of the metadata store: its session was not"
         await page.wait_text(away, ".lately")
+        moment = datetime.fromtimestamp((now - 60_000) / 1000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
+        await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
+        assert await page.value("document.querySelectorAll('.lately > li').length") == 2
+        await page.go(served.url() + "/ui")
         losses = "2 losses of 1 broker, 1 standstill of brokers"
         today = f"{losses}, 2 interruptions of clients, as leaders counted, longest 5.0 s"
         await page.wait_text(today, "#moves")
@@ -728,6 +739,7 @@ class Told(Made):
         self.answers = asyncio.Event()
         self.answers.set()
         self.usage, self.absent, self.findings = 0.3, list[dict[str, Any]](), list[str]()
+        self.moves, self.goals = list[dict[str, Any]](), list[dict[str, Any]]()
 
     def cluster(self) -> dict[str, Any]:
         """Brokers with this usage, and those that left."""
@@ -742,6 +754,35 @@ class Told(Made):
             return await super().answer(request)
         about = {"kind": "hot", "about": "x", "since": 0, "text": "", "advice": "", "command": None}
         return web.json_response({"findings": [{**about, "title": it} for it in self.findings]})
+
+    def documents(self) -> dict[str, Callable[[], Any]]:
+        """With its moves and goals."""
+        queue = {"paused": None, "waiting": 0, "running": 0}
+        return {
+            **super().documents(),
+            "moves": lambda: {**queue, "moves": self.moves},
+            "goals": lambda: {"goals": self.goals},
+        }
+
+    def move(self, *, closed: int, back: int) -> None:
+        """A bundle moved, and so many of its clients came back."""
+        now_ms = int(time.time_ns() / 1e6)
+        counted = {"clientsClosed": closed, "clientsBack": back, "clientsWithinMs": 7_500}
+        self.moves.append(
+            {
+                "id": f"1-m{len(self.moves)}",
+                "bundle": "a/b/0x00000000_0x80000000",
+                "source": "broker-1",
+                "destination": "broker-2",
+                "reason": "Operator",
+                "why": {},
+                "author": "operator",
+                "state": "done",
+                "createdAt": now_ms - 6_000,
+                "endedAt": now_ms - 5_000,
+                "outcome": {"text": "", "pauseMs": 25, **counted},
+            }
+        )
 
     def lose(self, number: int, *, back: bool = False) -> None:
         """A broker had two bundles and four clients, of which one is back."""
@@ -777,6 +818,56 @@ async def test_a_broker_that_is_silent_is_told() -> None:
         await page.wait("!document.querySelector('.top').innerText.includes('as of')")
 
 
+async def test_three_lines_of_what_was_lost_lately_are_shown() -> None:
+    """The newest, whatever it was; a button shows the others."""
+    cluster = Told()
+    for number in range(5):
+        cluster.lose(number, back=True)
+        cluster.absent[-1]["backAt"] += number * 1_000
+    lines = "document.querySelectorAll('.lately > li:not(:has(.more))').length"
+    async with browser() as page, made(cluster) as url:
+        await page.go(f"{url}/ui")
+        await page.wait_text("and 2 more: show them", ".lately")
+        assert await page.value(lines) == 3
+        assert "lost-4:8080" in await page.text(".lately li")
+        await page.click(".lately button", "show them")
+        await page.wait(f"{lines} === 5")
+        assert not await page.value("!!document.querySelector('.lately button')")
+
+
+async def test_a_time_that_cannot_be_shown() -> None:
+    """The page says why it shows the present, and its address is that of the present."""
+    async with browser() as page, made(Told()) as url:
+        for at, why in (("3030-01-01T00:00:00Z", "is in the future"), ("yesterday", "is no time")):
+            await page.go(f"{url}/ui?at={at}")
+            await page.wait_text(f"{at} {why}. This is now.", ".past-note")
+            assert await page.value("location.search") == ""
+        await page.go(f"{url}/ui?at=2020-06-01T00:00:00Z")
+        await page.wait_text("1 Jun 2020, ", ".past-note")
+
+
+async def test_a_goal_that_was_reached_and_is_not_any_more() -> None:
+    """A broker that was drained and got bundles again: both are told, and when each was so."""
+    cluster = Told()
+    now_ms = int(time.time_ns() / 1e6)
+    cluster.goals.append(
+        {
+            "id": "1-g1",
+            "goal": {"kind": "emptied", "broker": "broker-1"},
+            "state": "ended",
+            "promise": {"curve": [{"moves": 3, "farthest": 0.0}], "later": None},
+            "progress": {"arrived": 3, "farthest": 0.0},
+            "ended": {"code": "Reached", "text": "the goal is reached"},
+            "endedMs": now_ms - 300_000,
+            "afterwards": {"atMs": now_ms, "farthest": 0.029, "reached": False},
+        }
+    )
+    async with browser() as page, made(cluster) as url:
+        await page.go(f"{url}/ui")
+        await page.wait_text("; Reached: the goal is reached, but 2.9 points at ", "#moves .goal")
+        assert "not reached" not in await page.text("#moves .goal")
+
+
 async def test_the_first_line_tells_what_is_wrong() -> None:
     """The worst of what is seen; that nothing moves is no comfort then."""
     cluster = Told()
@@ -791,6 +882,12 @@ async def test_the_first_line_tells_what_is_wrong() -> None:
         cluster.findings = ["m3 is throttled", "m4 is hot"]
         await page.go(f"{url}/ui?again")
         await page.wait_text("m3 is throttled, and 1 other finding.", ".status")
+        cluster.move(closed=6, back=0)
+        cluster.move(closed=2, back=1)
+        await page.wait_text("a/b 00–80 moved to broker-2", ".status")
+        more = ": none of 6 clients back within 7.5 s; nor are all clients of 1 other move back."
+        await page.wait_text(more, ".status")
+        assert await page.value(level) == "status warn"
         cluster.lose(1, back=True)
         await page.wait_text("Only 1 of 4 clients of lost-1:8080, which was lost, are", ".status")
         assert await page.value(level) == "status warn"

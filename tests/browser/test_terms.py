@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.admin.serving import serving
@@ -116,14 +117,16 @@ def _return_of(text: str) -> str:
 
 
 async def test_a_page_that_is_opened_while_the_metadata_store_is_away(tmp_path: Path) -> None:
-    """It shows the brokers as the one that is asked had seen them last, as of then; and the cluster
-    once the store answers again.
+    """It shows the brokers as the one that is asked had seen them last, as of then; what the
+    archives have of a time before; and the cluster once the store answers again.
     """
     with busy(tmp_path) as cluster:
         wait_for(
-            lambda: all(it["bundles"] for it in cluster.get(0, f"{V1}/cluster")["brokers"]),
+            lambda: _have_reported(*cluster.request(0, "GET", f"{V1}/cluster")),
             "both brokers have reported",
         )
+        wait_for(lambda: all(_recorded(cluster, index) for index in range(2)), "records")
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         leader = cluster.broker_id(cluster.leader())
         os.kill(cluster.process.pid, signal.SIGSTOP)
         try:
@@ -141,11 +144,22 @@ async def test_a_page_that_is_opened_while_the_metadata_store_is_away(tmp_path: 
                 for index in range(2):
                     assert cluster.broker_id(index) in shown
                 assert shown.count("reported at") == 2
+                await page.go(f"http://{cluster.broker_id(0)}/ui?at={moment}&last=60")
+                await page.wait("document.querySelectorAll('.broker.active').length === 2")
+                await page.wait_text(f"{leader} led", ".top")
+                assert not await page.value("!!document.querySelector('.trouble')")
+                await page.click(".timebar button", "Now")
+                await page.wait_text("Brokers as of before", "#last-seen")
                 os.kill(cluster.process.pid, signal.SIGCONT)
                 await page.wait("document.querySelectorAll('.broker.active').length === 2", 120)
                 assert not await page.value("!!document.querySelector('#last-seen')")
         finally:
             os.kill(cluster.process.pid, signal.SIGCONT)
+
+
+def _have_reported(status: int, body: Any) -> bool:
+    """Whether there is a leader, and it has reports of both brokers."""
+    return status == 200 and [bool(it["bundles"]) for it in body["brokers"]] == [True, True]
 
 
 async def test_a_loss_of_then_is_told_as_its_leader_told_it(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // The address of what is shown, so that it can be gone back to, reloaded and shared.
 import { panel } from "./state";
 import type { Panel } from "./state";
-import { queryOf, when, whenIn } from "./when";
+import { queryOf, refusalOf, refusedTime, when, whenIn } from "./when";
 
 const ADDRESS = /^#(bundle|broker|client)=(.+)$/;
 
@@ -23,8 +23,11 @@ export function followAddress(): void {
   let reading = false; // what is set meanwhile is half of what the address says
   const read = (): void => {
     reading = true;
+    const refusal = refusalOf(location.search);
+    if (refusal) history.replaceState(null, "", location.pathname + location.hash);
     panel.set(panelAt(location.hash));
     if (queryOf(when.value) !== queryOf(whenIn(location.search))) when.set(whenIn(location.search));
+    refusedTime.set(refusal);
     reading = false;
   };
   const write = (): void => {
@@ -36,6 +39,7 @@ export function followAddress(): void {
   };
   panel.follow(write);
   when.follow(write);
+  when.follow(() => refusedTime.set(""));
   window.addEventListener("popstate", read);
   read();
 }

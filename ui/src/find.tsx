@@ -19,6 +19,7 @@ import type { BundlesShown, ClientsFound, DecisionShown } from "../generated/ope
 export const finding = new Store(false);
 
 const SHOWN = 12;
+const BROKERS_FIRST = 6; // others come after what has the name, too
 const IN_ONE = 1_000; // bundles of a namespace whose owners are asked for
 const WAIT_MS = 200;
 const BUNDLE = /^[^/]+\/[^/]+\/0x[0-9a-f]{8}_0x[0-9a-f]{8}$/;
@@ -26,6 +27,7 @@ const DECISION = /^\d+-\d+$/;
 const MOVE = /^\d+-m\d+$/;
 const CHANGE = /^c-[0-9a-z]+-[0-9a-z]+$/;
 const IN_NAMESPACE = /^([^/]+\/[^/]+)(?:\/(0x[0-9a-fx_]*))?$/; // and the begin of a bundle
+const SHORTLY = /^(?:([^/\s]+\/[^/\s]+) )?([0-9a-f]*[–-]?[0-9a-f]*)$/i; // as the page has it: 80–c0
 const TOPIC = /^(?:(persistent|non-persistent):\/\/)?([^/:]+)\/([^/]+)\/(.+)$/;
 
 interface Hit {
@@ -45,22 +47,30 @@ interface Found {
 
 const all = (hits: Hit[]): Found => ({ hits, more: 0 });
 
-// What the page knows already.
+// The name that the page has for a bundle, with either dash.
+const plainly = (text: string): string => text.toLowerCase().replace(/–/g, "-");
+
+const isShortly = (bundle: string, text: string): boolean =>
+  plainly(shortBundle(bundle)).includes(plainly(text));
+
+function brokerHits(text: string): Hit[] {
+  const names = (cluster.value?.brokers ?? []).filter(({ broker }) => broker.toLowerCase().includes(text.toLowerCase()));
+  return names.map(({ broker, bundles }) => ({
+    kind: "broker",
+    name: broker,
+    about: plural(bundles ?? 0, "bundle"),
+    opens: { kind: "broker", name: broker },
+  }));
+}
+
+// What the page knows already, beside brokers.
 function here(text: string): Hit[] {
   const wanted = text.toLowerCase();
   const hits: Hit[] = [];
-  for (const { broker, bundles } of cluster.value?.brokers ?? [])
-    if (broker.toLowerCase().includes(wanted))
-      hits.push({
-        kind: "broker",
-        name: broker,
-        about: plural(bundles ?? 0, "bundle"),
-        opens: { kind: "broker", name: broker },
-      });
   if (BUNDLE.test(wanted)) hits.push(bundleHit(wanted, ""));
   hits.push(...decisionHits((decisions.value ?? []).filter(({ id }) => id === wanted)));
   for (const { bundle, throughput } of heat.value?.bundles ?? [])
-    if (bundle !== wanted && bundle.toLowerCase().includes(wanted)) {
+    if (bundle !== wanted && (bundle.toLowerCase().includes(wanted) || isShortly(bundle, text))) {
       const last = throughput.at(-1) ?? null;
       hits.push(bundleHit(bundle, last ? bytes(last) : last === 0 ? "idle" : ""));
     }
@@ -142,8 +152,26 @@ async function bundleHits(namespace: string, range: string): Promise<Hit[]> {
   return [...owned, ...rest].filter(({ name }) => name.startsWith(`${namespace}/${range}`));
 }
 
+// Bundles by the names that the page has for them: of a namespace all, of others those with an owner.
+async function shortHits(text: string): Promise<Hit[]> {
+  const [, namespace, range = ""] = SHORTLY.exec(text) ?? [];
+  if (namespace) return (await bundleHits(namespace, "")).filter(({ name }) => isShortly(name, text));
+  if (!/^[0-9a-f]{2,}[–-][0-9a-f]{2,}$/i.test(range)) return [];
+  const { bundles } = await get<BundlesShown>(`${V1}/bundles?limit=${IN_ONE}`);
+  return bundles
+    .filter(({ bundle }) => plainly(shortBundle(bundle)).endsWith(` ${plainly(range)}`))
+    .map(({ bundle, owner }) => bundleHit(bundle, `at ${owner}`));
+}
+
 // What a broker must be asked.
 async function elsewhere(text: string): Promise<Found> {
+  const short = isDaemon(cluster.value) ? [] : await shortHits(text);
+  if (text.includes(" ") && SHORTLY.test(text)) return all(short);
+  const { hits, more } = await byName(text);
+  return { hits: DECISION.test(text) ? [...hits, ...short] : [...short, ...hits], more };
+}
+
+async function byName(text: string): Promise<Found> {
   if (MOVE.test(text)) return all(await moveHits(text));
   if (CHANGE.test(text)) return all(await changeHits(text));
   if (DECISION.test(text)) {
@@ -234,7 +262,9 @@ function useHits(text: string): Found & { problem: string; asking: boolean } {
   last.current = wanted;
   if (!wanted) return { ...all([]), problem: "", asking: false };
   const answered = asked.text === wanted;
-  const found = [...(answered ? asked.hits : []), ...here(wanted)];
+  const brokers = brokerHits(wanted);
+  const first = brokers.slice(0, BROKERS_FIRST);
+  const found = [...first, ...(answered ? asked.hits : []), ...brokers, ...here(wanted)];
   const names = new Set<string>();
   const hits = found.filter(({ kind, name, key: more }) => {
     const key = `${kind} ${name} ${more ?? ""}`;

@@ -23,11 +23,13 @@ export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
-// A time that may be on another day: 28 Nov, 06:00
+// A time that may be on another day: 28 Nov, 06:00; and in another year: 28 Nov 2025, 06:00
 export function moment(ms: number, seconds = false): string {
-  return new Date(ms).toLocaleString("en-GB", {
+  const then = new Date(ms);
+  return then.toLocaleString("en-GB", {
     day: "numeric",
     month: "short",
+    ...(then.getFullYear() === new Date().getFullYear() ? {} : { year: "numeric" }),
     hour: "2-digit",
     minute: "2-digit",
     ...(seconds ? { second: "2-digit" } : {}),

@@ -25,23 +25,32 @@ export function goalText({ goal }: GoalShown): string {
 const points = (usage: number | null | undefined): string =>
   typeof usage === "number" ? `${(100 * usage).toFixed(1)} points` : "–";
 
-// The last look at a goal has some figures of before its last moves.
-function settled({ afterwards: after, state }: GoalShown): string {
-  if (!after) return "";
-  const not = after.reached === false ? `, not reached${state === "ended" ? "" : ", so it goes on"}` : "";
-  return `, ${points(after.farthest)} at ${utc(after.atMs)}${not}`;
+const settledPoints = ({ farthest, atMs }: NonNullable<GoalShown["afterwards"]>): string =>
+  `${points(farthest)} at ${utc(atMs)}`;
+
+// Why it has ended or waits; the last look at it has some figures of before its last moves, so that
+// another one, some minutes later, may say otherwise. In the words of `loadmanager admin goals`.
+function whyText({ ended, waits, afterwards: after, endedMs }: GoalShown): string {
+  const { code, text = "" } = ended ?? waits ?? {};
+  const why = code ? `${code}${text ? `: ${text}` : ""}` : "";
+  if (after?.reached !== false) return why;
+  if (typeof endedMs !== "number") {
+    const on = `goes on: it had ended as reached, but ${settledPoints(after)}`;
+    return [on, why].filter(Boolean).join("; ");
+  }
+  return after.atMs >= endedMs ? `${why}, but ${settledPoints(after)}` : why;
 }
 
 function progress(goal: GoalShown): string {
-  const { state, promise, progress: done, waits, ended } = goal;
+  const { state, promise, progress: done, afterwards: after } = goal;
   const last = promise.curve.at(-1);
   const before = promise.curve[0];
   const planned = `${plural(last?.moves ?? 0, "move")}, ${points(before?.farthest)} → ${points(last?.farthest)}`;
   const { later } = promise;
   if (state === "proposed") return `proposed: ${planned}${later ? `; ${later.code}: ${later.text}` : ""}`;
-  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)${settled(goal)}`;
-  const why = ended ?? waits;
-  return why ? `${so}; ${why.code}${why.text ? `: ${why.text}` : ""}` : so;
+  const settled = after && after.reached !== false ? `, ${settledPoints(after)}` : "";
+  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)${settled}`;
+  return [so, whyText(goal)].filter(Boolean).join("; ");
 }
 
 function Row({ goal }: { goal: GoalShown }): JSX.Element {

@@ -14,15 +14,16 @@ import { Findings } from "./findings";
 import { bytes, count, duration, messages, moment, percent, plural, told, utc, zone } from "./format";
 import { giveBackFocus } from "./focus";
 import { Heat } from "./heat";
-import type { AbsentBroker } from "../generated/openapi";
+import type { AbsentBroker, Move } from "../generated/openapi";
+import type { Down } from "./past";
 import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
-import { Moves } from "./moves";
-import { absenceText, isCounted, ordered, returnText, sentence, unserved } from "./sentences";
-import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { Moves, notBack, known as recent } from "./moves";
+import { COUNTED_MS, absenceText, clients, isCounted, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
-import { Side } from "./story";
+import { More, Side } from "./story";
 import { switchTheme, theme } from "./theme";
 import { Time, Told } from "./time";
 import { Throttled } from "./throttled";
@@ -119,12 +120,25 @@ function troubleText(now: Cluster): string | null {
   );
   if (away)
     return `Only ${away.clientsBack ?? 0} of ${plural(away.clients ?? 0, "client")} of ${away.broker}, which was lost, are back.`;
+  const [move, ...alike] = movesAway();
+  if (move) return moveText(move, alike.length);
   const [first, ...others] = findings.value;
   const more = others.length ? `, and ${plural(others.length, "other finding", "other findings")}` : "";
   if (first) return `${first.title}${more}.`;
   const [hottest] = now.brokers.filter(runs).sort((a, b) => (b.usage ?? 0) - (a.usage ?? 0));
   if ((hottest?.usage ?? 0) >= FULL) return `${hottest?.broker} uses ${percent(hottest?.usage ?? 0)} of what it has.`;
   return null;
+}
+
+// Moves that ended lately, some of whose clients had not come back while they were waited for.
+const movesAway = (): Move[] =>
+  recent.value.filter((move) => notBack(move) && shownAt() - (move.endedAt ?? 0) < COUNTED_MS);
+
+function moveText({ bundle, destination, endedAt, outcome }: Move, others: number): string {
+  const to = destination ? ` to ${destination}` : "";
+  const ago = duration(shownAt() - (endedAt ?? 0));
+  const more = others ? `; nor are all clients of ${plural(others, "other move")} back` : "";
+  return `${shortBundle(bundle)} moved${to} ${ago} ago: ${clients(outcome)}${more}.`;
 }
 
 function status(now: Cluster): { text: string; level: string } {
@@ -202,6 +216,7 @@ function Summary(): JSX.Element | null {
   use(pastNotes);
   use(pastLapses);
   use(findings);
+  use(recent);
   if (!now) return null;
   const live = now.brokers.filter(runs);
   const sum = (of: (broker: Broker) => number | null): number =>
@@ -222,42 +237,59 @@ function Summary(): JSX.Element | null {
   );
 }
 
-// Brokers that were lost and are back: the first line tells of those only that are not. And when
-// none was there.
+const LossText = ({ of }: { of: string }): JSX.Element => (
+  <>
+    <Told text={of} />.
+  </>
+);
+
+const DownText = ({ of: { begin, end } }: { of: Down }): JSX.Element => (
+  <>
+    The whole cluster was down from <Time at={begin} text={moment(begin, true)} /> to{" "}
+    <Time at={end} />, for {duration(end - begin)}: no broker recorded anything.
+  </>
+);
+
+// Brokers that are lost, the newest first, then what is over: losses of those that are back, times
+// in which none was there, and in which brokers stood still or could not prove their sessions.
 function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
   const away = now ? absences(now).filter(({ how }) => how === "lost") : [];
-  const those = away.length > 1 ? away : []; // the first line tells of one
-  const lately = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < DAY_MS);
-  const lapses = useRecorded(unproven, "", !use(when));
-  if (!those.length && !lost.length && !lately.length && !lapses.length) return null;
-  const more = lost.length - LATELY_MAX;
+  const those = away.length > 1 ? away.sort((a, b) => b.leftAt - a.leftAt) : []; // the first line tells of one
+  const over = use(downs).filter(({ end }) => end <= shownAt() && shownAt() - end < DAY_MS);
+  const then = use(when);
+  const lapses = useRecorded(unproven, "", !then);
+  const before = use(pastLately);
+  const [all, setAll] = useState(false);
+  const past = [
+    ...over.map((it) => ({ at: it.end, key: `down ${it.begin}`, bad: false, text: <DownText of={it} /> })),
+    ...(then ? before : lapses).map(({ end, text }) => ({ at: end, key: text, bad: true, text: <Told text={text} /> })),
+    ...lost.map((it) => ({
+      at: it.backAt ?? it.leftAt,
+      key: `${it.broker} ${it.leftAt}`,
+      bad: Boolean(unserved(it)),
+      text: <LossText of={returnText(it)} />,
+    })),
+  ];
+  const rows = [
+    ...those.map((it) => ({ at: it.leftAt, key: it.broker, bad: true, text: <LossText of={absenceText(it)} /> })),
+    ...past.sort((a, b) => b.at - a.at),
+  ];
+  if (!rows.length) return null;
+  const shown = all ? rows : rows.slice(0, LATELY_MAX);
   return (
     <ul class="lately" aria-label="What was lost lately">
-      {those.map((absence) => (
-        <li key={absence.broker} class="problem">
-          <Told text={absenceText(absence)} />.
+      {shown.map(({ key, bad, text }) => (
+        <li key={key} class={bad ? "problem" : ""}>
+          {text}
         </li>
       ))}
-      {lately.map(({ begin, end }) => (
-        <li key={begin}>
-          The whole cluster was down from <Time at={begin} text={moment(begin, true)} /> to{" "}
-          <Time at={end} />, for{" "}
-          {duration(end - begin)}: no broker recorded anything.
+      {rows.length > shown.length && (
+        <li>
+          <More of={rows.length - shown.length} show={() => setAll(true)} />
         </li>
-      ))}
-      {lapses.map((lapse) => (
-        <li key={lapse} class="problem">
-          <Told text={lapse} />
-        </li>
-      ))}
-      {lost.slice(0, LATELY_MAX).map((absence) => (
-        <li key={absence.broker} class={unserved(absence) ? "problem" : ""}>
-          <Told text={returnText(absence)} />.
-        </li>
-      ))}
-      {more > 0 && <li>and {plural(more, "other", "others")}.</li>}
+      )}
     </ul>
   );
 }

@@ -53,7 +53,7 @@ function waits(list: Move[]): Figures | null {
 const figuresText = ({ typical, longest }: Figures): string =>
   `${duration(typical)} typically, ${duration(longest)} at most`;
 
-const notBack = (move: Move): boolean => move.state === "done" && clientsMissing(move.outcome);
+export const notBack = (move: Move): boolean => move.state === "done" && clientsMissing(move.outcome);
 
 /** What moves like these did to clients; empty if nobody has measured it. */
 export function priceText(list: Move[]): string[] {
@@ -154,8 +154,8 @@ export function Moves(): JSX.Element {
   const shown = choice === "missing" ? list.filter(notBack) : list;
   const absent = use(cluster)?.absent ?? [];
   const losses = absent.map(({ broker, leftAt, clientsBack }) => `${broker} ${leftAt} ${clientsBack}`);
-  const ended = list.find(({ endedAt }) => endedAt)?.id ?? "";
-  const [today] = useRecorded(todays, [ended, ...losses].join(), !then);
+  const ended = list.flatMap(({ id, endedAt, outcome }) => (endedAt ? [`${id} ${outcome?.clientsBack}`] : []));
+  const [today] = useRecorded(todays, [...ended, ...losses].join(), !then);
   const interrupted =
     today && today.moves + today.failed + today.lost > 0 ? todayText(today) : "";
   const about = queue

@@ -58,6 +58,7 @@ export interface Past {
   paused: PauseShown | null; // as far as it was ordered in the time of the lists
   throttled: ThrottledShown;
   lapses: string[]; // that brokers stood still or had no answer of the metadata store then
+  lately: LapseTold[]; // and in the hour before
   notes: string[];
   missing: Record<string, string>;
 }
@@ -355,7 +356,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     events(["kind=change"], `${range}&limit=${LISTED}`),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
-    askLapses(at, at + HOUR_MS),
+    askLapses(at - HOUR_MS, at + HOUR_MS),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
   // Dead, though nobody recorded that it was lost: its archive has no sign of it, as `ended_before` of
@@ -394,6 +395,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= it.end).map(lapseThen),
+    lately: lapses.filter(({ end }) => end < at).map(lapseTold),
     notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
@@ -552,7 +554,6 @@ interface Lapse {
   answered: number; // when the store had given one of them its last answer; 0: not known
 }
 
-const LAPSES = 5;
 const ENDED_MS = 8_000;
 const PROVEN_MS = 12_000;
 const SAME_MS = 1_500; // what ends and begins within this is one event
@@ -560,6 +561,13 @@ const STILL = "frozen, or without a CPU";
 
 const sinceOf = ({ begin, stood, answered }: Lapse): number =>
   answered && !stood.size ? Math.min(begin, answered) : begin;
+
+export interface LapseTold {
+  end: number;
+  text: string;
+}
+
+const lapseTold = (lapse: Lapse): LapseTold => ({ end: lapse.end, text: lapseText(lapse) });
 
 // The same of a moment within it.
 function lapseThen(lapse: Lapse): string {
@@ -610,13 +618,8 @@ function joined(times: Unproven[]): Unproven[] {
   return all.sort((a, b) => a.begin - b.begin);
 }
 
-export async function askUnproven(since: number): Promise<string[]> {
-  const lapses = await askLapses(since, null);
-  const before = lapses.length - LAPSES;
-  const more =
-    before > 0 ? [`${before} more times before, brokers stood still or could not prove their sessions.`] : [];
-  return [...more, ...lapses.slice(-LAPSES).map(lapseText)];
-}
+export const askUnproven = async (since: number): Promise<LapseTold[]> =>
+  (await askLapses(since, null)).map(lapseTold);
 
 // Those that ended in a time, the oldest first.
 async function askLapses(since: number, until: number | null): Promise<Lapse[]> {

@@ -212,9 +212,9 @@ function placed(decision: Decision, name: Name): string[] {
   const few = Object.entries(decision.rejected ?? {})
     .slice(0, 3)
     .map(([broker, reason]) => `not ${name(broker)}: ${reason}`);
-  // The history has no candidates.
-  const one = decision.candidates || !decision.broker ? [choice(left, left + others)] : [];
-  return [...one, ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
+  // The history has no candidates, and says the same as its reason.
+  const why = decision.candidates ? choice(left, left + others) : decision.reason;
+  return [...(why ? [why] : []), ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
 }
 
 // As `placement_reason` of the broker says it.
@@ -300,7 +300,7 @@ const HOW: Record<string, string> = {
 const ANSWERS = "answers, without a session";
 export const LATER = "; later it ";
 const WAITING_MAX = 3;
-const COUNTED_MS = 600_000; // clients that come later than this are new ones
+export const COUNTED_MS = 600_000; // clients that come later than this are new ones
 
 // When and how a broker left, and what became of its bundles: in the words of `loadmanager admin
 // status` (`cli/admin/absences.py`).

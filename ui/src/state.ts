@@ -2,7 +2,7 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDecision, askEarlier, askMarks, askMoves, askPast, askRecorded, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, HeatOfTime, Mark, Past, Refusal } from "./past";
+import type { ClientLine, Down, Earlier, HeatOfTime, LapseTold, Mark, Past, Refusal } from "./past";
 import { utc } from "./format";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -85,6 +85,8 @@ export const problems = new Store<Record<string, string>>({});
 export const pastNotes = new Store<string[] | null>(null);
 // That brokers stood still or had no answer of the metadata store at that time.
 export const pastLapses = new Store<string[]>([]);
+// The same that had ended in the hour before it.
+export const pastLately = new Store<LapseTold[]>([]);
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 
@@ -184,6 +186,8 @@ async function turnOnce(): Promise<void> {
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
+  if (isArchived) void readIntervals(); // it may have had no answer meanwhile
+  isArchived = false;
   const daemon = isDaemon(cluster.value);
   if (cluster.value && !daemon && mayHaveBeenDown(cluster.value)) void lookForDowns();
   const work = daemon
@@ -223,8 +227,10 @@ function showHeat(own: HeatShown): void {
 }
 
 function forgetAll(): void {
+  if (isArchived) cluster.set(null);
   pastNotes.set(null);
   pastLapses.set([]);
+  pastLately.set([]);
   problems.set({});
   happened = true;
   for (const store of [heat, decisions, moves, throttled, changes]) store.set(null);
@@ -235,18 +241,19 @@ let shownOf: When | null = null;
 // A time gone by does not change: it is asked for once.
 async function showPast(then: When): Promise<void> {
   if (then === shownOf && pastNotes.value) return;
-  if (!cluster.value) cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
+  if (!cluster.value) isArchived = !(await isLed());
   await lookForDowns();
   const past = await askPast(then);
   if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], findings: [] });
-  if (when.value !== then || !cluster.value) return;
+  if (when.value !== then) return;
   shownOf = then;
   pastLapses.set(past.lapses);
+  pastLately.set(past.lately);
   problems.set({});
   findings.set(past.findings);
   goals.set([]);
   pins.set({});
-  cluster.set(clusterOf(cluster.value, then, past));
+  cluster.set(clusterOf(cluster.value ?? UNKNOWN, then, past));
   heat.set(past.heat);
   decisions.set(past.decisions);
   moves.set({ moves: past.moves, paused: past.paused, running: 0, waiting: 0 });
@@ -259,6 +266,41 @@ async function showPast(then: When): Promise<void> {
     : past.notes;
   pastNotes.set([...notes, ...missing]);
 }
+
+// Whether a leader answers. Without one, while the metadata store is silent, say, the archives still
+// tell what was.
+async function isLed(): Promise<boolean> {
+  try {
+    cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
+    return true;
+  } catch (error) {
+    if (!(error instanceof Failure) || !NO_LEADER.includes(error.kind)) throw error;
+    return false;
+  }
+}
+
+const NO_LEADER: Kind[] = ["unavailable", "unreachable"];
+const UNKNOWN: Cluster = {
+  absent: [],
+  at: 0,
+  awaited: 0,
+  balancing: true,
+  brokers: [],
+  bundles: 0,
+  cycles: 0,
+  expected: 0,
+  fleet: null,
+  headroom: null,
+  leader: { broker: "", epoch: 0, since: 0, url: "" },
+  manager: "modular",
+  moves: { running: 0, waiting: 0 },
+  paused: null,
+  placement: "",
+  shedder: "",
+  storeSilentMs: null,
+  total: 0,
+};
+let isArchived = false; // all that is known of the cluster is of the archives
 
 function clusterOf(now: Cluster, then: When, past: Past): Cluster {
   return withGone({
@@ -323,7 +365,7 @@ async function lookAtLastSeen(): Promise<void> {
   lastSeen.set(seen ?? null); // an earlier version has no such answer
 }
 
-export const unproven = (): Promise<string[]> => orNone(askUnproven(Date.now() - HOUR_MS));
+export const unproven = (): Promise<LapseTold[]> => orNone(askUnproven(Date.now() - HOUR_MS));
 export const refused = (): Promise<Refusal[]> => orNone(askRefused(Date.now() - HOUR_MS));
 export const todays = (): Promise<InterruptionsShown[]> =>
   orNone(askToday().then((today) => [today]));

@@ -7,7 +7,7 @@ import type { Mark } from "./past";
 import { marksOf, pastNotes } from "./state";
 import { use } from "./store";
 import { Time, Told } from "./time";
-import { DAY_MS, HOUR_MS, when } from "./when";
+import { DAY_MS, HOUR_MS, refusedTime, when } from "./when";
 
 const SPANS: [number, string][] = [
   [HOUR_MS, "1 hour"],
@@ -187,7 +187,13 @@ export function TimeBar(): JSX.Element {
 export function PastNote(): JSX.Element | null {
   const shown = use(when);
   const notes = use(pastNotes);
-  if (!shown) return null;
+  const refused = use(refusedTime);
+  if (!shown)
+    return refused ? (
+      <p class="past-note problem" role="status">
+        The address asks for a time that cannot be shown: {refused}. This is now.
+      </p>
+    ) : null;
   return (
     <p class="past-note" role="status">
       <b>As of <Time at={shown.at} text={moment(shown.at, true)} /></b>: what the brokers recorded; the heat and the lists are of the{" "}

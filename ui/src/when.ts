@@ -10,10 +10,14 @@ export interface When {
 export const HOUR_MS = 3_600_000;
 export const DAY_MS = 24 * HOUR_MS;
 const LAST_MIN_MS = 60_000;
+const TOLD_MAX = 40;
 const LAST_MAX_MS = 31 * DAY_MS;
 
 // Null: now.
 export const when = new Store<When | null>(null);
+
+// Why the time of an address is not shown; empty: it is, or there is none.
+export const refusedTime = new Store("");
 
 // What times are told from.
 export const shownAt = (): number => when.value?.at ?? Date.now();
@@ -23,6 +27,13 @@ export function queryOf(shown: When | null): string {
   if (!shown) return "";
   const at = new Date(shown.at).toISOString();
   return `?at=${at}&last=${Math.round(shown.last / 1000)}`;
+}
+
+export function refusalOf(query: string): string {
+  const text = new URLSearchParams(query).get("at");
+  if (text === null || whenIn(query)) return "";
+  const why = Number.isFinite(Date.parse(text)) ? "is in the future" : "is no time";
+  return `${text.slice(0, TOLD_MAX)} ${why}`;
 }
 
 export function whenIn(query: string): When | null {
