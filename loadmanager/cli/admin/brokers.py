@@ -145,15 +145,15 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
         last = admin.ask("GET", f"{OWN}/last-seen{query(limit=10_000)}", None, LastSeen)[0]
     except AnsweredError:  # of an earlier version, or to somebody who may not see it
         last = None
-    seen = [] if last is None else last.brokers
-    names = [it.broker for it in seen] or brokers_of(admin)
+    reported = [] if last is None else last.brokers
+    names = [it.broker for it in reported] or brokers_of(admin)
     silent = _silent(admin, names)
     data: list[dict[str, Any]] = [
         {"broker": name, "leader": False, "active": True}
         | ({"problem": silent[name]} if name in silent else {})
         for name in names
     ]
-    rows = [_seen_row(it, last, silent.get(it.broker)) for it in seen] or [
+    rows = [_seen_row(it, last, silent.get(it.broker)) for it in reported] or [
         (name, "", *[None] * 5, _silent_text(name, silent[name]) if name in silent else "")
         for name in names
     ]
@@ -168,22 +168,22 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     return Output(data, shown, status=1 if error.status in NO_LEADER else 0)
 
 
-def _seen_row(seen: BrokerSeen, last: LastSeen | None, silent: str | None) -> tuple[Cell, ...]:
+def _seen_row(broker: BrokerSeen, last: LastSeen | None, silent: str | None) -> tuple[Cell, ...]:
     role = ""
-    if last is not None and seen.broker == last.leader:
+    if last is not None and broker.broker == last.leader:
         role = "leader" if last.leads else "led"
     figures: tuple[Cell, ...] = (None,) * 3
     age_ms = None
-    if (report := seen.report) is not None:
+    if (report := broker.report) is not None:
         usage, age_ms = report.usage, report.report_age_ms
         figures = (None if usage is None else 100 * usage, report.bundles, report.rate)
     return (
-        seen.broker,
+        broker.broker,
         role,
         *figures,
-        seen.version,
+        broker.version,
         None if age_ms is None else span(age_ms),
-        "" if silent is None else _silent_text(seen.broker, silent),
+        "" if silent is None else _silent_text(broker.broker, silent),
     )
 
 
