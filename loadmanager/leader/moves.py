@@ -449,7 +449,7 @@ class Moves:
         and the move is in `handed_over`, the next leader does both.
         """
         closed, over, at, came = outcome.clients_closed or 0, False, "", False
-        self.unverified[move.id] = Unverified(move, life)
+        verifying = self.unverified[move.id] = Unverified(move, life)
         try:
             waits = (*CLIENTS_ASKED_AFTER_S, *ASKED_LATER_S)
             for wait_s in waits if len(self.unverified) <= VERIFYING_MAX else ():
@@ -471,7 +471,10 @@ class Moves:
             over = True
             raise
         finally:
-            del self.unverified[move.id]
+            if (
+                self.unverified.get(move.id) is verifying
+            ):  # two managers may count from the same term
+                del self.unverified[move.id]
             _call(self.on_change, move)
             if not (over and move.id in self.handed_over):
                 self._record(move, life)

@@ -16,7 +16,7 @@ from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.names import NamespaceName
 
-LOOKS_PER_S = 50
+LOOKS_PER_S = 10
 """Questions for names that are in no list, of which the store decides; one request asks a few."""
 _TENANTS = paths.POLICIES
 
