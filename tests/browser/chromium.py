@@ -117,13 +117,25 @@ class Page:
         await self.wait(found, timeout_s)
 
     async def click(self, selector: str, text: str = "") -> None:
-        """Click the first visible element of a selector that contains a text, with the mouse."""
+        """Click the first visible element of a selector that contains a text, with the mouse; again
+        where it moved away under the mouse, as whatever came above it makes it do.
+        """
+        until_s = time.monotonic() + WAIT_S
+        await self._click_once(selector, text)
+        while await self.value("window.clicked") is False:
+            assert time.monotonic() < until_s, f"no click reaches {selector} {text}"
+            await self._click_once(selector, text)
+
+    async def _click_once(self, selector: str, text: str) -> None:
         box = await self.wait(
             f"""(() => {{
               const found = [...document.querySelectorAll({selector!r})]
                 .find((each) => each.innerText.includes({text!r}) && each.checkVisibility());
               if (!found) return null;
               found.scrollIntoView({{block: "center"}});
+              window.clicked = false;
+              const seen = () => {{ window.clicked = true; }};
+              found.addEventListener("click", seen, {{once: true, capture: true}});
               const box = found.getBoundingClientRect();
               return [box.x + box.width / 2, box.y + box.height / 2];
             }})()"""
