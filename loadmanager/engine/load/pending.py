@@ -63,7 +63,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             for bundle in gone:
                 del left[bundle], self._broker_of[bundle]
             self._set(broker, _total(left))
-            self._set_work(broker, left, 0.0)
+            self._count_work(broker, left, anew=True)
             if not left:
                 del self._bundles[broker], self._sums[broker]
 
@@ -73,7 +73,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             for bundle in changed:
                 self._bundles[broker][bundle] = expect(bundle)
             self._set(broker, _total(self._bundles[broker]))
-            self._set_work(broker, self._bundles[broker], 0.0)
+            self._count_work(broker, self._bundles[broker], anew=True)
 
     def _by_broker(self, bundles: Iterable[str]) -> dict[str, list[str]]:
         by_broker: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         self._broker_of[bundle] = broker
         self._bundles.setdefault(broker, {})[bundle] = data
         self._set(broker, _plus(self._sums.get(broker, NOTHING), data))
-        self._set_work(broker, {bundle: data}, 1.0)
+        self._count_work(broker, {bundle: data}, anew=False)
 
     def _set(self, broker: str, sums: Sums) -> None:
         self.topics_total += sums[0] - self._sums.get(broker, NOTHING)[0]
@@ -98,12 +98,12 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             if row is not None:
                 columns[:, row] = sums
 
-    def _set_work(self, broker: str, bundles: Mapping[str, BundleData], of_before: float) -> None:
-        """Add what these bundles come to, to all or nothing of what it was before."""
+    def _count_work(self, broker: str, bundles: Mapping[str, BundleData], *, anew: bool) -> None:
+        """Add what these bundles come to; `anew`: they are all that are on their way there."""
         if self._work is not None:
             rows, costs, work = self._work
             if (row := rows.get(broker)) is not None:
-                work[row] = of_before * work[row] + _work_of(bundles, costs)
+                work[row] = _work_of(bundles, costs) + (0.0 if anew else work[row])
 
     def broker_of(self, bundle: str) -> str | None:
         return self._broker_of.get(bundle)

@@ -12,7 +12,12 @@ from loadmanager.engine.history.records import decisions
 from loadmanager.engine.load.bundle_traffic import cost_class_of
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.learned import Learned
-from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.pending import Pending
+from loadmanager.engine.load.reports import (
+    NamespaceBundleStats,
+    ResourceUsage,
+    default_bundle_data,
+)
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.wishes import Pin, Wishes
@@ -171,6 +176,36 @@ def test_a_placement_counts_what_the_traffic_of_the_bundle_costs() -> None:
 
     assert adds("t/dear") == pytest.approx(6 * adds("t/usual"), rel=0.02)
     assert adds("t/n") == pytest.approx(2 * adds("t/usual"), rel=0.02)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_placement_counts_what_bundles_on_their_way_cost(later: bool) -> None:
+    """A dear one with half the bytes fills its broker more; `later`: also one that is placed while
+    the sums are kept.
+    """
+    names = [f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(18)]
+    bundles = [dict.fromkeys(some, (1e6, 2)) for some in (names[:9], names[9:])]
+    snapshot = a_snapshot({"b0:8080": (0.41, bundles[0]), "b1:8080": (0.41, bundles[1])})
+    learned = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, Learned()).learned
+    costs = {cost_class_of("t/dear/0x0_0x1"): 6.0}
+    memories = Memories().remember(SHEDDER, BalancedMemory(model=replace(learned, costs=costs)))
+    settings = replace(SETTINGS, placement="BalancedPlacement", distribute_evenly=False)
+    coming = {"b0:8080": ("t/dear/0x0_0x1", 0.5e6), "b1:8080": ("t/usual/0x0_0x1", 1e6)}
+    pending = Pending()
+    model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, memories.of(SHEDDER).model)
+    if later:
+        pending.work(snapshot.columns, model.costs)
+    for broker, (bundle, bytes_s) in coming.items():
+        data = default_bundle_data()
+        data.short_term_data.msg_throughput_in, data.short_term_data.msg_throughput_out = bytes_s, 0
+        pending.add(bundle, broker, data)
+    work = pending.work(snapshot.columns, model.costs)
+    assert work.tolist() == pytest.approx([3e6, 1e6], rel=0.1)
+    waits = snapshot.having(pending=pending)
+    (placed,), _ = cycle.place(waits, ["t/x/0x0_0x1"], settings, memories, random.Random(1))
+    assert placed.broker == "b1:8080"
+    pending.remove(["t/dear/0x0_0x1"])
+    assert pending.work(snapshot.columns, model.costs).tolist() == [0.0, work[1]]
 
 
 def test_a_move_costs_the_longer_its_clients_wait() -> None:
