@@ -109,7 +109,7 @@ async def test_names_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
             told = f"{near} is known, but nothing is recorded of it at {clock(now - 60_000)}"
             assert (status, told in out + err) == (1, True), (out, err)
         _, out, _ = await shell.run("history", "10.0.0.7:8081")
-        assert "nothing is recorded of 10.0.0.7:8081\ndid you mean 10.0.0.7:8080?" in out
+        assert "nothing is recorded of 10.0.0.7:8081\ndid you mean 10.0.0.7:8080" in out
 
 
 async def test_a_name_of_which_nothing_is_recorded_lately_is_no_typo(

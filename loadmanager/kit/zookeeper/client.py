@@ -227,13 +227,14 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
 
         def remember_granted(*address: Any) -> tuple[float, float]:
             self.connecting_s = time.monotonic()
-            had_session = bool(self._session_id)
-            self.refused = False
+            had_session, refused = bool(self._session_id), False
             try:
                 read_timeout_ms, connect_timeout_ms = connect(*address)
             except SessionExpiredError:
-                self.refused = not had_session
+                refused = not had_session
                 raise
+            finally:
+                self.refused = refused  # until the next attempt has ended, too
             # kazoo reads for two thirds of the session timeout
             self.granted_timeout_s = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms

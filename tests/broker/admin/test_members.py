@@ -280,6 +280,12 @@ async def test_a_leader_that_stopped_in_order_after_all_others() -> None:
         another.store.suspend()
         another.store.expire()
         await until(lambda: last.use.leading.members is not None, within_s=20)
+
+        async def book() -> bytes:
+            node = await last.store.get(paths.MEMBERS)
+            return b"" if node is None else node.value
+
+        await eventually(book, lambda value: served.broker_id(1).encode() in value, within_s=20)
         await last.parts.stop(0)
         another.store.resume()
         await until(lambda: another.use.leading.members is not None, within_s=20)
