@@ -123,6 +123,10 @@ class LocalBrokerData(Json):
         if len(set(self.bundles)) < len(self.bundles):
             self.bundles = list(dict.fromkeys(self.bundles))
 
+    def carries(self, bundle: str) -> bool:
+        """Whether the broker serves the bundle."""
+        return bundle in self.last_stats or bundle in self.bundles
+
     @property
     def rate(self) -> float:
         """Messages/s in and out."""

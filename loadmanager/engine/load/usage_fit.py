@@ -178,7 +178,7 @@ class _Fit:
         return moved_costs.reported(
             moved,
             {
-                name: set(bundles).intersection(reports[name].bundles)
+                name: set(filter(reports[name].carries, bundles))
                 for name, bundles in watched.items()
                 if name in row_of and self.new[row_of[name]]
             },

@@ -309,8 +309,7 @@ class Guards:
             return top is not None and any(
                 published.bundle_name == bundle for published in top.top_bundles_load_data
             )
-        report = snapshot.reports[broker]
-        return bundle in report.last_stats or bundle in report.bundles
+        return snapshot.reports[broker].carries(bundle)
 
 
 def pinned(pin: Pin) -> Reason:
