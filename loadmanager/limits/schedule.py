@@ -73,6 +73,8 @@ class Schedule:
 
     An entry whose moment is not its limit's `wakeup_ns` is outdated. Outdated entries are dropped
     once they are more than the others and `ENTRIES_SPARE`.
+
+    Who waited while it had nothing to send was not held: it is not listed.
     """
 
     def __init__(self) -> None:
@@ -100,16 +102,20 @@ class Schedule:
         """The ticket's waiter has left."""
         self._recent.pop(ticket, None)
 
+    def left(self, ticket: Ticket, now_ns: int) -> None:
+        """A ticket left its queue; its wait may have held up nothing."""
+        if now_ns - ticket.held_ns > RECENT_NS:
+            self.forget(ticket)
+
     def held_lately(self, now_ns: int) -> list[Ticket]:
-        """The tickets that wait now, or joined a queue in the last `RECENT_NS`."""
-        over = [
-            ticket
-            for ticket in self._recent
-            if not ticket.place and now_ns - ticket.since_ns > RECENT_NS
-        ]
+        """The tickets that hold something up now, or joined a queue in the last `RECENT_NS` and
+        held something up there.
+        """
+        held_since_ns = now_ns - RECENT_NS
+        over = [it for it in self._recent if not it.place and it.held_ns < held_since_ns]
         for ticket in over:
             del self._recent[ticket]
-        return list(self._recent)
+        return [it for it in self._recent if it.held_ns >= held_since_ns or it.holds_up]
 
     def set(self, limit: Limit, at_ns: int | None) -> None:
         """Replace the moment that a limit waits for; None: it waits for nothing."""

@@ -31,21 +31,25 @@ class LimitSnapshot(Shape):
     when nobody was held in the window, or it is too short for a comparison.
     """
     queue_length: int
+    """Those who wait now and have something to send."""
     next_ms: float
     """How long until tokens are there again; 0 when there are some."""
     messages: int
     size_bytes: int
     held: int
-    """How often a waiter joined the queue."""
+    """How often a waiter waited that had something to send, with the waits that last."""
     waited_ms: float
-    """Sum of all finished waits."""
+    """Sum of all finished waits of those who had something to send."""
     wakeups: int
     forgiven_tokens: int
     """Debt beyond the configured maximum, in messages or bytes."""
 
 
 class LimitStats:
-    """Counters of one limit since it was created, with their values over the last `WINDOW_NS`."""
+    """Counters of one limit since it was created, with their values over the last `WINDOW_NS`.
+
+    A wait counts when it is over, and only if the waiter had something to send at its end.
+    """
 
     __slots__ = (
         "_held_until_ns",
@@ -69,7 +73,7 @@ class LimitStats:
         self.forgiven = 0
         self.held_since_ns = now_ns
         """When it began to hold somebody, again and again since, never less often than each
-        `WINDOW_NS`.
+        `WINDOW_NS`; without the waits that last.
         """
         self._held_until_ns = now_ns - WINDOW_NS - 1
         self._marks: deque[tuple[int, int, int, int, int]] = deque()
@@ -94,22 +98,21 @@ class LimitStats:
         while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
 
-    def held(self, now_ns: int, *, alone: bool) -> None:
-        """A waiter joined the queue; `alone`: nobody waited."""
-        self.holds += 1
-        if alone:
-            if now_ns - self._held_until_ns > WINDOW_NS:
-                self.held_since_ns = now_ns
-            self._held_until_ns = now_ns
-        self.mark(now_ns)
-
     def waited(self, since_ns: int, now_ns: int) -> None:
-        """A waiter left the queue."""
+        """A waiter that had something to send left the queue."""
+        self.holds += 1
         self.waited_ns += now_ns - since_ns
+        self.held_since_ns = self.stretch_ns(since_ns)
         self._held_until_ns = now_ns
 
+    def stretch_ns(self, since_ns: int) -> int:
+        """When the stretch began that a wait since `since_ns` belongs to."""
+        if since_ns - self._held_until_ns > WINDOW_NS:
+            return since_ns
+        return min(since_ns, self.held_since_ns)
+
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
-        """Messages/s, bytes/s, the seconds of the window, and whether anybody was held in it."""
+        """Messages/s, bytes/s, the seconds of the window, and whether a wait ended in it."""
         then_ns, messages, size_bytes, holds, _ = self._then(now_ns)
         window_s = (now_ns - then_ns) / SECOND_NS
         if window_s <= 0:
