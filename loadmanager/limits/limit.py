@@ -41,7 +41,7 @@ from typing import ClassVar, Protocol
 
 from loadmanager.limits.bucket import SECOND_NS, TokenBucket
 from loadmanager.limits.levels import Level, Reservation, Tuning
-from loadmanager.limits.schedule import ENTRIES_SPARE, Schedule
+from loadmanager.limits.schedule import ENTRIES_SPARE, RatedTime, Schedule
 from loadmanager.limits.stats import LimitSnapshot, LimitStats
 
 TURN_NS = 1_000_000
@@ -210,6 +210,8 @@ class Limit:
         self, messages: TokenBucket | None, size: TokenBucket | None, now_ns: int
     ) -> None:
         """Replace both buckets (None: unlimited), forget all debt; without a bucket, all go on."""
+        was_active, rates = self.active, (self.message_rate(), self.byte_rate())
+        began = self.stats.began
         self._messages, self._bytes = messages, size
         self._set_costs()
         for ticket in self._outstanding:
@@ -225,6 +227,9 @@ class Limit:
         self._set_waiters()
         self._reschedule(now_ns)
         if not self.active:
+            if was_active:
+                ended = self.stats.counters(now_ns)
+                self._schedule.removed(RatedTime(self, *rates, began, ended))
             for ticket in waiting:
                 ticket.waiter.released(self, now_ns)
 

@@ -9,6 +9,9 @@ from collections import deque
 from loadmanager.kit.model import Shape
 from loadmanager.limits.bucket import SECOND_NS
 
+Counters = tuple[int, int, int, int, int]
+"""The time, messages, bytes, waits that are over, and how long they took in ns."""
+
 WINDOW_NS = 10 * SECOND_NS
 _MARK_NS = SECOND_NS
 
@@ -76,24 +79,24 @@ class LimitStats:
         `WINDOW_NS`; without the waits that last.
         """
         self._held_until_ns = now_ns - WINDOW_NS - 1
-        self._marks: deque[tuple[int, int, int, int, int]] = deque()
+        self._marks: deque[Counters] = deque()
         self.restart(now_ns)
 
     def restart(self, now_ns: int) -> None:
         """The limit changed: measure from here."""
-        self.began = self._counters(now_ns)
+        self.began = self.counters(now_ns)
         """When it was given its rates, and its counters then."""
         self._marks.clear()
-        self._marks.append(self._counters(now_ns))
+        self._marks.append(self.counters(now_ns))
 
-    def _counters(self, now_ns: int) -> tuple[int, int, int, int, int]:
+    def counters(self, now_ns: int) -> Counters:
         return now_ns, self.messages, self.size_bytes, self.holds, self.waited_ns
 
     def mark(self, now_ns: int) -> None:
         """Remember the counters, at most once a second, for `WINDOW_NS`."""
         if now_ns - self._marks[-1][0] < _MARK_NS:
             return
-        self._marks.append(self._counters(now_ns))
+        self._marks.append(self.counters(now_ns))
         # keep one mark that is at least as old as the window
         while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
@@ -128,7 +131,7 @@ class LimitStats:
         """The sum of the waits that ended in the window."""
         return self.waited_ns - self._then(now_ns)[-1]
 
-    def _then(self, now_ns: int) -> tuple[int, int, int, int, int]:
+    def _then(self, now_ns: int) -> Counters:
         """The counters when the window began."""
         before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
         return before[-1] if before else self._marks[0]

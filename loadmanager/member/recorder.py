@@ -22,6 +22,8 @@ from loadmanager.kit.history.port import History
 from loadmanager.kit.tasks import Interval, LoopBusy, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
+from loadmanager.limits.schedule import RatedTime, Schedule
+from loadmanager.limits.stats import Counters
 from loadmanager.member.base import Base
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
@@ -46,7 +48,7 @@ class Recorder:
     """None: the host has no limits."""
     busy: LoopBusy
     _sampled_s: float = field(init=False)
-    _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
+    _counters: dict[Limit, Counters] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin the first interval now."""
@@ -177,38 +179,60 @@ class Recorder:
         return stored
 
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
-        """Record every limit that has a rate, with what it did since the last sample."""
+        """Record every limit that has a rate, or had one, with what it did since the last
+        sample.
+        """
         if self.throttling is None:
             return
-        counters: dict[Limit, tuple[int, int, int, float]] = {}
+        removed_ns = self._removed(self.throttling.schedule, now_ms, interval_ms)
+        counters: dict[Limit, Counters] = {}
         for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
+            before = self._counters.get(limit)
+            if not limit.active:  # removed meanwhile: the next sample records it
+                if before is not None:
+                    counters[limit] = before
+                continue
             now_ns = self.base.clock.monotonic_ns()
-            figures, began = limit.snapshot(now_ns), limit.stats.began
-            counters[limit] = now = (
-                figures.messages,
-                figures.size_bytes,
-                figures.held,
-                figures.waited_ms,
-            )
-            at_begin = (*began[1:4], began[4] / MS_NS)
-            before = self._counters.get(limit, at_begin)
-            self.history.append(
-                Throttle(
-                    ts=now_ms,
-                    broker=self.base.broker_id,
-                    interval_ms=interval_ms,
-                    level=figures.level,
-                    limit=figures.name,
-                    configured_messages_per_s=figures.configured_messages_per_s,
-                    configured_bytes_per_s=figures.configured_bytes_per_s,
-                    delivered_messages_per_s=(now[0] - before[0]) * 1000 / interval_ms,
-                    delivered_bytes_per_s=(now[1] - before[1]) * 1000 / interval_ms,
-                    held=now[2] - before[2],
-                    waited_ms=now[3] - before[3],
-                    queue_length=figures.queue_length,
-                    stood_ms=min((now_ns - began[0]) // MS_NS, interval_ms),
-                )
-            )
+            figures, stats = limit.snapshot(now_ns), limit.stats
+            counters[limit] = now = (*stats.counters(now_ns)[:3], figures.held, stats.waited_ns)
+            since_ns = removed_ns.get(limit, now_ns - interval_ms * MS_NS)
+            part = RatedTime(limit, limit.message_rate(), limit.byte_rate(), stats.began, now)
+            record = self._throttle(part, before or stats.began, now_ms, since_ns)
+            record.queue_length = figures.queue_length
+            self.history.append(record)
         self._counters = counters
+
+    def _removed(self, schedule: Schedule, now_ms: int, interval_ms: int) -> dict[Limit, int]:
+        """Record what the limits did that were removed since the last sample, if anything; returns
+        when each was removed (ns): a record of it that is set again begins there.
+        """
+        now_ns, removed_ns = self.base.clock.monotonic_ns(), dict[Limit, int]()
+        for part in schedule.take_removed():
+            before = self._counters.pop(part.limit, part.began)
+            since_ns = removed_ns.get(part.limit, now_ns - interval_ms * MS_NS)
+            removed_ns[part.limit] = ended_ns = part.ended[0]
+            if part.ended[1:] != before[1:]:
+                ts = now_ms - (now_ns - ended_ns) // MS_NS
+                self.history.append(self._throttle(part, before, ts, since_ns))
+        return removed_ns
+
+    def _throttle(self, part: RatedTime, before: Counters, ts: int, since_ns: int) -> Throttle:
+        """What a limit did from `since_ns` until `ts`, when its counters had been `before`."""
+        limit, ended = part.limit, part.ended
+        interval_ms = max((ended[0] - since_ns) // MS_NS, 1)
+        return Throttle(
+            ts=ts,
+            broker=self.base.broker_id,
+            interval_ms=interval_ms,
+            level=limit.level,
+            limit=limit.name,
+            configured_messages_per_s=part.messages_per_s,
+            configured_bytes_per_s=part.bytes_per_s,
+            delivered_messages_per_s=(ended[1] - before[1]) * 1000 / interval_ms,
+            delivered_bytes_per_s=(ended[2] - before[2]) * 1000 / interval_ms,
+            held=ended[3] - before[3],
+            waited_ms=(ended[4] - before[4]) / MS_NS,
+            stood_ms=min((ended[0] - part.began[0]) // MS_NS, interval_ms),
+        )
