@@ -104,6 +104,8 @@ class Moves:
     """Moves that have ended, and whose clients are not all seen back yet, by id."""
     handed_over: frozenset[str] = field(default=frozenset(), init=False)
     """Those of them that are stored, so that the next leader goes on with them."""
+    taken_up: list[Move] = field(default_factory=list, init=False)
+    """Those of earlier leaders whose clients this one counts, or counted; the newest first."""
     _traces: dict[str, str] = field(default_factory=dict)
     """Move → the trace of the request that ordered it."""
 
@@ -208,14 +210,17 @@ class Moves:
     # Queries and changes
 
     def shown(self, limit: int) -> MovesShown:
-        """The pause, the moves that have not ended, and the last ones that have."""
-        open_moves = list(self.queue.open_moves())
-        ended = list(self.queue.ended)[: max(0, limit - len(open_moves))]
+        """The pause, the moves that have not ended, and the last ones that have, those of earlier
+        leaders that this one took up last.
+        """
+        moves = [*self.queue.open_moves(), *self.queue.ended, *self.taken_up][: max(limit, 0)]
+        there = {move.id for move in moves}
         return MovesShown(
             paused=PauseShown.of(self.cluster.wishes.pause()),
             waiting=self.queue.waiting,
             running=self.queue.running(),
-            moves=[*open_moves[:limit], *ended],
+            moves=moves,
+            taken_up=[move.id for move in self.taken_up if move.id in there],
         )
 
     def cancel(self, move_id: str | None, why: str = BY_OPERATOR, *, urgent: bool = True) -> int:
@@ -481,6 +486,8 @@ class Moves:
 
     def take_up(self, moves: Sequence[Unverified]) -> None:
         """Go on with the moves of earlier leaders of which they did not see the clients back."""
+        self.taken_up = [each.move for each in moves]
+        self.taken_up.sort(key=lambda move: -(move.ended_at or 0))
         for each in moves:
             outcome = each.move.outcome or Outcome("moved")
             self.term.scope.spawn(
