@@ -354,10 +354,11 @@ function absentClients(absence: Absent): string {
   const missing = back < clients;
   const within = missing && isCounted(absence) ? ` within ${duration(COUNTED_MS)}` : "";
   const some = `${fewOf(back)} of ${those} back${within}`;
-  if (typeof longest !== "number") return missing ? `; ${some}` : `; ${those} back`;
+  const counted = ", as the leader counted"; // `admin status` looks at the records of clients, too
+  if (typeof longest !== "number") return missing ? `; ${some}${counted}` : `; ${those} back`;
   const before = unheardMs ? ` since it was lost, and up to ${duration(unheardMs)} before` : "";
   const waited = `waited ${waits(longest, mean, back)}${before}`;
-  return missing ? `; ${some}, who ${waited}` : `; ${those} ${waited}`;
+  return missing ? `; ${some}, who ${waited}${counted}` : `; ${those} ${waited}`;
 }
 
 // The bundles of a broker that nobody serves; none where it and all of its clients are back: nobody
