@@ -333,15 +333,20 @@ class Moves:
         if destination is not None:
             self.preferred.set(move.bundle, destination.broker_id)
         released, failed = await self._order(move, source, destination)
+        answered_s = self.term.clock.monotonic_s()
         unanswered = released is None and failed is not None and failed.code is None
         owner, failed = await self._settled(move, source, destination, failed)
         there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
-        given_up = released or Released()
+        given_up, pause_ms = released or Released(), None if released is None else released.pause_ms
+        if pause_ms is not None and (failed is not None or not there):
+            # The source counted until it had given the bundle up, and nobody took it over then.
+            more_ms = 1000 * (self.term.clock.monotonic_s() - answered_s)
+            pause_ms = None if owner in (None, UNKNOWN) else pause_ms + more_ms
         outcome = replace(
             failed or Outcome("moved"),
             owner=None if owner == UNKNOWN else owner,
             clients_closed=given_up.clients,
-            pause_ms=given_up.pause_ms,
+            pause_ms=pause_ms,
             unanswered_since=move.started_at if unanswered else None,
         )
         state = MoveState.DONE if there else MoveState.FAILED

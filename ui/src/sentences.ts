@@ -257,7 +257,7 @@ function moved(decision: Decision, name: Name): Sentence {
     mark: state === "failed" || clientsMissing(decision.outcome ?? null) ? "bad" : "move",
     head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}`,
     details: [
-      state === "done" ? [clients(outcome), unserved].filter(Boolean).join(", ") : (outcome?.text ?? ""),
+      (state === "done" ? [clients(outcome), unserved] : [outcome?.text, unserved]).filter(Boolean).join(", "),
       because(decision.reason ?? "", decision.why),
     ].filter(Boolean),
     figures: isWorded(decision.reason ?? "", decision.why) ? numbers(decision.why) : undefined,
