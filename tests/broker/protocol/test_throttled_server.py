@@ -95,6 +95,24 @@ async def test_what_comes_while_a_connection_is_held_fills_the_publish_buffer(
     assert 0 < pending_bytes == connection.unprocessed_bytes
 
 
+async def test_a_full_publish_buffer_ends_the_reading_of_held_connections(broker: Broker) -> None:
+    """Of those for which nothing has come yet, too, until it is down to half."""
+    broker.throttling.publish_buffer.limit_bytes = 10_000
+    broker.limit("publishRate", PublishRate(messages_per_s=100))
+    modest, modest_wire = await broker.producer()
+    while not modest.throttle.paused:
+        await broker.say(modest, a_send(0))
+    assert modest_wire.reading
+    greedy, greedy_wire = await broker.producer()
+    await broker.say(greedy, *(a_send(number) for number in range(500)))
+    assert (modest_wire.reading, greedy_wire.reading) == (False, False)
+    assert HoldCause.PUBLISH_BUFFER in {
+        hold.cause for hold in modest.throttle.holds(broker.clock())
+    }
+    broker.forward(6_000)
+    assert (modest_wire.reading, greedy_wire.reading) == (True, True)
+
+
 async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:
     """A thousand SENDs pass at once, and nobody waits for the timer."""
     connection, wire = await broker.producer()
