@@ -22,7 +22,7 @@ from loadmanager.kit.history.port import History
 from loadmanager.kit.tasks import Interval, LoopBusy, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
-from loadmanager.limits.schedule import RatedTime, Schedule
+from loadmanager.limits.schedule import RatedTime
 from loadmanager.limits.stats import Counters
 from loadmanager.member.base import Base
 from loadmanager.member.ownership.ownership import Ownership
@@ -184,44 +184,41 @@ class Recorder:
         """
         if self.throttling is None:
             return
-        removed_ns = self._removed(self.throttling.schedule, now_ms, interval_ms)
-        counters: dict[Limit, Counters] = {}
+        sample = now_ms, interval_ms
+        since_ns = self.base.clock.monotonic_ns() - interval_ms * MS_NS
+        before, counters = self._counters, dict[Limit, Counters]()
+        removed, stood_ns = dict[Limit, RatedTime](), dict[Limit, int]()
+        for part in self.throttling.schedule.take_removed():
+            before.setdefault(part.limit, part.began)
+            lasted_ns = part.ended[0] - max(part.began[0], since_ns)
+            stood_ns[part.limit] = stood_ns.get(part.limit, 0) + lasted_ns
+            removed[part.limit] = part
         for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
-            before = self._counters.get(limit)
             if not limit.active:  # removed meanwhile: the next sample records it
-                if before is not None:
-                    counters[limit] = before
+                counters[limit] = before.get(limit, limit.stats.began)
                 continue
             now_ns = self.base.clock.monotonic_ns()
             figures, stats = limit.snapshot(now_ns), limit.stats
             counters[limit] = now = (*stats.counters(now_ns)[:3], figures.held, stats.waited_ns)
-            since_ns = removed_ns.get(limit, now_ns - interval_ms * MS_NS)
             part = RatedTime(limit, limit.message_rate(), limit.byte_rate(), stats.began, now)
-            record = self._throttle(part, before or stats.began, now_ms, since_ns)
+            stood = stood_ns.get(limit, 0) + now_ns - max(part.began[0], since_ns)
+            record = self._throttle(part, before.get(limit, part.began), sample, stood)
             record.queue_length = figures.queue_length
             self.history.append(record)
+        for limit, part in removed.items():
+            if limit not in counters and part.ended[1:] != before[limit][1:]:
+                self.history.append(self._throttle(part, before[limit], sample, stood_ns[limit]))
         self._counters = counters
 
-    def _removed(self, schedule: Schedule, now_ms: int, interval_ms: int) -> dict[Limit, int]:
-        """Record what the limits did that were removed since the last sample, if anything; returns
-        when each was removed (ns): a record of it that is set again begins there.
+    def _throttle(
+        self, part: RatedTime, before: Counters, sample: tuple[int, int], stood_ns: int
+    ) -> Throttle:
+        """What a limit did in the interval, at whose beginning its counters had been `before`;
+        `sample`: the end of the interval, and how long it was.
         """
-        now_ns, removed_ns = self.base.clock.monotonic_ns(), dict[Limit, int]()
-        for part in schedule.take_removed():
-            before = self._counters.pop(part.limit, part.began)
-            since_ns = removed_ns.get(part.limit, now_ns - interval_ms * MS_NS)
-            removed_ns[part.limit] = ended_ns = part.ended[0]
-            if part.ended[1:] != before[1:]:
-                ts = now_ms - (now_ns - ended_ns) // MS_NS
-                self.history.append(self._throttle(part, before, ts, since_ns))
-        return removed_ns
-
-    def _throttle(self, part: RatedTime, before: Counters, ts: int, since_ns: int) -> Throttle:
-        """What a limit did from `since_ns` until `ts`, when its counters had been `before`."""
-        limit, ended = part.limit, part.ended
-        interval_ms = max((ended[0] - since_ns) // MS_NS, 1)
+        limit, ended, (ts, interval_ms) = part.limit, part.ended, sample
         return Throttle(
             ts=ts,
             broker=self.base.broker_id,
@@ -234,5 +231,5 @@ class Recorder:
             delivered_bytes_per_s=(ended[2] - before[2]) * 1000 / interval_ms,
             held=ended[3] - before[3],
             waited_ms=(ended[4] - before[4]) / MS_NS,
-            stood_ms=min((ended[0] - part.began[0]) // MS_NS, interval_ms),
+            stood_ms=min(max(stood_ns, 0) // MS_NS, interval_ms),
         )

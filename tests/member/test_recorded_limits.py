@@ -43,8 +43,8 @@ def a_recorder(
 
 
 async def test_what_a_limit_did_until_it_was_removed_is_recorded() -> None:
-    """Until that moment, with the wait that the removal ended; what it does once that it is set
-    again is a record of its own, and one that did nothing since the last sample has none.
+    """With the wait that the removal ended, in the same sample as others; one that is set again
+    within it has one record; one that did nothing since the last sample has none.
     """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
@@ -70,16 +70,26 @@ async def test_what_a_limit_did_until_it_was_removed_is_recorded() -> None:
         assert limit.hold(ticket, clock())
         clock.forward_ms(10_000)
         throttling.set_topic_policies(TOPIC, {}, clock())
+        clock.forward_ms(20_000)
+        (last,) = await sampled()
+        assert (last.ts, last.interval_ms, last.stood_ms) == (first.ts + 40_000, 40_000, 20_000)
+        assert (last.held, last.waited_ms, last.queue_length) == (1, 10_000, 0)
+        assert (last.configured_messages_per_s, last.delivered_messages_per_s) == (50, 10)
+        assert await sampled() == []
+        throttling.set_topic_policies(TOPIC, rate, clock())
+        clock.forward_ms(60_000)
+        await sampled()
+        limit.charge(ticket, 400, 1, clock())
+        assert limit.hold(ticket, clock())
+        clock.forward_ms(10_000)
+        throttling.set_topic_policies(TOPIC, {}, clock())
         clock.forward_ms(10_000)
         throttling.set_topic_policies(TOPIC, rate, clock())
         limit.charge(ticket, 80, 1, clock())
-        clock.forward_ms(30_000)
-        last, again = await sampled()
-        assert (last.ts, last.interval_ms) == (first.ts + 20_000, 20_000)
-        assert (last.held, last.waited_ms, last.queue_length) == (1, 10_000, 0)
-        assert (last.configured_messages_per_s, last.delivered_messages_per_s) == (50, 20)
-        assert (again.ts, again.interval_ms, again.stood_ms) == (first.ts + 60_000, 40_000, 30_000)
-        assert (again.held, again.waited_ms, again.delivered_messages_per_s) == (0, 0, 2)
+        clock.forward_ms(20_000)
+        (again,) = await sampled()
+        assert (again.interval_ms, again.stood_ms) == (40_000, 30_000)
+        assert (again.held, again.waited_ms, again.delivered_messages_per_s) == (1, 10_000, 12)
         clock.forward_ms(1_000)
         throttling.set_topic_policies(TOPIC, {}, clock())
         assert await sampled() == []
