@@ -104,6 +104,8 @@ class Moves:
     """Moves that have ended, and whose clients are not all seen back yet, by id."""
     handed_over: frozenset[str] = field(default=frozenset(), init=False)
     """Those of them that are stored, so that the next leader goes on with them."""
+    taken_up: list[Move] = field(default_factory=list, init=False)
+    """Those of earlier leaders whose clients this one counts, or counted; the newest first."""
     _traces: dict[str, str] = field(default_factory=dict)
     """Move → the trace of the request that ordered it."""
 
@@ -208,14 +210,17 @@ class Moves:
     # Queries and changes
 
     def shown(self, limit: int) -> MovesShown:
-        """The pause, the moves that have not ended, and the last ones that have."""
-        open_moves = list(self.queue.open_moves())
-        ended = list(self.queue.ended)[: max(0, limit - len(open_moves))]
+        """The pause, the moves that have not ended, and the last ones that have, those of earlier
+        leaders that this one took up last.
+        """
+        moves = [*self.queue.open_moves(), *self.queue.ended, *self.taken_up][: max(limit, 0)]
+        there = {move.id for move in moves}
         return MovesShown(
             paused=PauseShown.of(self.cluster.wishes.pause()),
             waiting=self.queue.waiting,
             running=self.queue.running(),
-            moves=[*open_moves[:limit], *ended],
+            moves=moves,
+            taken_up=[move.id for move in self.taken_up if move.id in there],
         )
 
     def cancel(self, move_id: str | None, why: str = BY_OPERATOR, *, urgent: bool = True) -> int:
@@ -328,15 +333,20 @@ class Moves:
         if destination is not None:
             self.preferred.set(move.bundle, destination.broker_id)
         released, failed = await self._order(move, source, destination)
+        answered_s = self.term.clock.monotonic_s()
         unanswered = released is None and failed is not None and failed.code is None
         owner, failed = await self._settled(move, source, destination, failed)
         there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
-        given_up = released or Released()
+        given_up, pause_ms = released or Released(), None if released is None else released.pause_ms
+        if pause_ms is not None and (failed is not None or not there):
+            # The source counted until it had given the bundle up, and nobody took it over then.
+            more_ms = 1000 * (self.term.clock.monotonic_s() - answered_s)
+            pause_ms = None if owner in (None, UNKNOWN) else pause_ms + more_ms
         outcome = replace(
             failed or Outcome("moved"),
             owner=None if owner == UNKNOWN else owner,
             clients_closed=given_up.clients,
-            pause_ms=given_up.pause_ms,
+            pause_ms=pause_ms,
             unanswered_since=move.started_at if unanswered else None,
         )
         state = MoveState.DONE if there else MoveState.FAILED
@@ -481,6 +491,8 @@ class Moves:
 
     def take_up(self, moves: Sequence[Unverified]) -> None:
         """Go on with the moves of earlier leaders of which they did not see the clients back."""
+        self.taken_up = [each.move for each in moves]
+        self.taken_up.sort(key=lambda move: -(move.ended_at or 0))
         for each in moves:
             outcome = each.move.outcome or Outcome("moved")
             self.term.scope.spawn(

@@ -203,6 +203,11 @@ class DispatchGate:
         self._closed = True
         self.keep((), now_ns)
 
+    @property
+    def has_more(self) -> bool:
+        """True: a subscription that has nothing to send does not ask, or withdraws."""
+        return True
+
     def released(self, limit: Limit, now_ns: int) -> None:
         """A limit holds it no more."""
         self._holding -= 1

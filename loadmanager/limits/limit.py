@@ -41,13 +41,14 @@ from typing import ClassVar, Protocol
 
 from loadmanager.limits.bucket import SECOND_NS, TokenBucket
 from loadmanager.limits.levels import Level, Reservation, Tuning
-from loadmanager.limits.schedule import ENTRIES_SPARE, Schedule
+from loadmanager.limits.schedule import ENTRIES_SPARE, RatedTime, Schedule
 from loadmanager.limits.stats import LimitSnapshot, LimitStats
 
 TURN_NS = 1_000_000
 CREDIT_NS = 250_000_000
 WAIT_MAX_NS = 1_000_000_000
 RESERVED_NS = 50_000_000
+NEVER_NS = -(1 << 62)
 WINDOW_TURNS_MIN = 20
 """A window of fewer turns is too short to compare the delivered with the configured rate."""
 
@@ -65,6 +66,11 @@ class Waiter(Protocol):
         """Its topic."""
         ...
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it has something to send now that waits for the limit."""
+        ...
+
     def released(self, limit: Limit, now_ns: int) -> None:
         """`limit` does not hold it any more: its ticket was taken out of the queue."""
         ...
@@ -76,6 +82,7 @@ class Ticket:
     __slots__ = (
         "discarded_bytes",
         "discarded_messages",
+        "held_ns",
         "last_bytes",
         "last_messages",
         "limit",
@@ -100,12 +107,31 @@ class Ticket:
         """Number of its arrival in the queue; 0 while it does not wait."""
         self.since_ns = 0
         """When it joined the queue."""
+        self.held_ns = NEVER_NS
+        """When it joined the queue the last time that its waiter had something to send when it
+        left.
+        """
         self.reserved: Reservation | None = None
         self.paused_ns = 0
         """For how long the waiter's connection had been paused, all in all, when it last used or
         left the limit; and what the buckets had discarded then.
         """
         self.discarded_messages = self.discarded_bytes = 0
+
+    @property
+    def held_up(self) -> bool:
+        """Whether something waited for it at the end of its last wait."""
+        return self.held_ns == self.since_ns
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether it waits and something waits for it."""
+        return bool(self.place) and self.waiter.has_more
+
+    @property
+    def last_ns(self) -> int:
+        """When the last wait began that held something up."""
+        return self.since_ns if self.holds_up else self.held_ns
 
 
 class Limit:
@@ -184,6 +210,8 @@ class Limit:
         self, messages: TokenBucket | None, size: TokenBucket | None, now_ns: int
     ) -> None:
         """Replace both buckets (None: unlimited), forget all debt; without a bucket, all go on."""
+        was_active, rates = self.active, (self.message_rate(), self.byte_rate())
+        began = self.stats.began
         self._messages, self._bytes = messages, size
         self._set_costs()
         for ticket in self._outstanding:
@@ -199,6 +227,9 @@ class Limit:
         self._set_waiters()
         self._reschedule(now_ns)
         if not self.active:
+            if was_active:
+                ended = self.stats.counters(now_ns)
+                self._schedule.removed(RatedTime(self, *rates, began, ended))
             for ticket in waiting:
                 ticket.waiter.released(self, now_ns)
 
@@ -324,7 +355,7 @@ class Limit:
         self._queue[ticket.place] = ticket
         used_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
         heapq.heappush(self._heap, (used_ns, ticket.place))
-        self.stats.held(now_ns, alone=not self.length)
+        self.stats.mark(now_ns)
         self.length += 1
         self._set_waiters()
         if self.wakeup_ns is None or self.wakeup_ns > now_ns:
@@ -389,7 +420,10 @@ class Limit:
         del self._queue[ticket.place]
         ticket.place = 0
         self.length -= 1
-        self.stats.waited(ticket.since_ns, now_ns)
+        if ticket.waiter.has_more:
+            ticket.held_ns = ticket.since_ns
+            self.stats.waited(ticket.since_ns, now_ns)
+        self._schedule.left(ticket, now_ns)
         if len(self._heap) > 2 * self.length + ENTRIES_SPARE:
             self._heap = [entry for entry in self._heap if entry[1] in self._queue]
             heapq.heapify(self._heap)
@@ -457,6 +491,7 @@ class Limit:
         stats = self.stats
         messages, size, window_s, binding = stats.rates(now_ns)
         stats.mark(now_ns)
+        waiting = sum(ticket.holds_up for ticket in self._queue.values())
         ratios = [
             delivered / rate
             for delivered, rate in ((messages, self.message_rate()), (size, self.byte_rate()))
@@ -475,12 +510,12 @@ class Limit:
             delivered_messages_per_s=messages,
             delivered_bytes_per_s=size,
             window_s=window_s,
-            error=max(ratios) - 1 if comparable and (binding or self.length) else None,
-            queue_length=self.length,
+            error=max(ratios) - 1 if comparable and (binding or waiting) else None,
+            queue_length=waiting,
             next_ms=next_ns / 1e6,
             messages=stats.messages,
             size_bytes=stats.size_bytes,
-            held=stats.holds,
+            held=stats.holds + waiting,
             waited_ms=stats.waited_ns / 1e6,
             wakeups=stats.wakeups,
             forgiven_tokens=stats.forgiven,

@@ -57,13 +57,14 @@ class Sender:
 
     __slots__ = (
         "_before_ns",
-        "_paused_before_ns",
         "_tickets",
+        "_waited_before_ns",
         "messages",
         "name",
         "size_bytes",
         "throttle",
         "times_held",
+        "times_held_up",
         "topic",
     )
 
@@ -76,21 +77,25 @@ class Sender:
         self.size_bytes = 0
         self.times_held = 0
         """How often a limit held it."""
+        self.times_held_up = 0
+        """The same, without the times that its client sent nothing meanwhile."""
         self._tickets: dict[Limit, Ticket] = {}
         self._before_ns = dict(throttle.throttled_ns)
-        """For how long its connection had been held by each cause when it was attached; and how
-        long it had been paused.
+        """For how long its connection had been held up by each cause when it was attached; and how
+        long it had waited.
         """
-        self._paused_before_ns = throttle.paused_ns
+        self._waited_before_ns = throttle.waited_ns
 
-    def paused_for_ns(self, now_ns: int) -> int:
-        """For how long its connection was paused since it was attached."""
-        return self.throttle.paused_until(now_ns) - self._paused_before_ns
+    def waited_ns(self, now_ns: int) -> int:
+        """For how long its connection was paused since it was attached, and its client had sent
+        something.
+        """
+        return self.throttle.waited_until(now_ns) - self._waited_before_ns
 
     def held_ns(self, now_ns: int) -> dict[HoldCause, int]:
-        """For how long each cause held its connection since it was attached, also at once."""
+        """For how long each cause held up its connection since it was attached, also at once."""
         held_ns = dict(self.throttle.throttled_ns)
-        for hold in self.throttle.holds(now_ns):
+        for hold in self.throttle.holds(now_ns) if self.throttle.owner.has_more else ():
             held_ns[hold.cause] = held_ns.get(hold.cause, 0) + hold.for_ns
         since = ((cause, ns - self._before_ns.get(cause, 0)) for cause, ns in held_ns.items())
         return {cause: ns for cause, ns in since if ns > 0}
@@ -124,13 +129,24 @@ class Sender:
             waiting = bool(ticket.place)
             limit.leave(ticket, now_ns, for_good=True)
             if waiting:
-                self.released(limit, now_ns)
+                self._released(ticket, now_ns)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether its client sent something that waits."""
+        return self.throttle.owner.has_more
 
     def released(self, limit: Limit, now_ns: int) -> None:
-        """A limit holds this producer no more. What limits discarded meanwhile was not for it."""
+        """A limit holds this producer no more."""
+        self._released(self._tickets[limit], now_ns)
+
+    def _released(self, last: Ticket, now_ns: int) -> None:
+        """What limits discarded meanwhile was not for this producer."""
         for used, ticket in self._tickets.items():
             used.regain_from_now(ticket, self.throttle.paused_until(now_ns))
-        self.throttle.release(CAUSES[limit.level], now_ns, self)
+        self.times_held_up += last.held_up
+        cause = CAUSES[last.limit.level]
+        self.throttle.release(cause, now_ns, self, idle=not last.held_up)
 
     def waiting(self) -> list[Ticket]:
         """Its tickets in the queues of the limits that hold it now."""

@@ -151,7 +151,7 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
                 waiters=[_waiter(ticket, now_ns) for ticket in tickets_of[limit][-waiters_max:]],
                 waiters_total=len(tickets_of[limit]),
                 waited_lately_ms=_waited_ns(limit, tickets_of[limit], now_ns) / 1e6,
-                held_ago_ms=(now_ns - limit.stats.held_since_ns) / 1e6,
+                held_ago_ms=(now_ns - _held_since_ns(limit, tickets_of[limit])) / 1e6,
             )
             for limit in limits[:LIMITS_MAX]
         ],
@@ -165,9 +165,15 @@ def _waited_ns(limit: Limit, tickets: Sequence[Ticket], now_ns: int) -> int:
     """The waits that ended in the last ten seconds, and those that last; of each waiter no more
     than that: a wait may have begun before.
     """
-    lasting = (min(now_ns - each.since_ns, WINDOW_NS) for each in tickets if each.place)
+    lasting = (min(now_ns - each.since_ns, WINDOW_NS) for each in tickets if each.holds_up)
     waited_ns = limit.stats.waited_lately_ns(now_ns) + sum(lasting)
     return min(waited_ns, len(tickets) * WINDOW_NS)
+
+
+def _held_since_ns(limit: Limit, tickets: Sequence[Ticket]) -> int:
+    """When it began to hold somebody, again and again since, with the waits that last."""
+    lasting = [ticket.since_ns for ticket in tickets if ticket.holds_up]
+    return limit.stats.stretch_ns(min(lasting)) if lasting else limit.stats.held_since_ns
 
 
 def _waiter(ticket: Ticket, now_ns: int) -> WaiterShown:
@@ -178,8 +184,8 @@ def _waiter(ticket: Ticket, now_ns: int) -> WaiterShown:
         topic=waiter.topic,
         name=waiter.name,
         client=client,
-        waits=bool(ticket.place),
-        held_ago_ms=(now_ns - ticket.since_ns) / 1e6,
+        waits=ticket.holds_up,
+        held_ago_ms=(now_ns - ticket.last_ns) / 1e6,
     )
 
 
@@ -189,9 +195,9 @@ def _producer(sender: Sender, waiting: Waiting, now_ns: int) -> dict[str, Any]:
     held_ns = sender.held_ns(now_ns)
     return {
         "producer": sender.name,
-        "paused": throttle.paused,
+        "paused": throttle.paused and sender.has_more,
         "why": _why(sender, waiting, throttle.holds(now_ns)),
-        "heldSeconds": sender.paused_for_ns(now_ns) / 1e9,
+        "heldSeconds": sender.waited_ns(now_ns) / 1e9,
         "heldSecondsByCause": {cause.value: ns / 1e9 for cause, ns in held_ns.items()},
         "pauses": throttle.throttled_times,
         "chargedMessages": sender.messages,
@@ -205,10 +211,10 @@ def _why(sender: Sender, waiting: Waiting, holds: list[Hold]) -> str:
     own = {CAUSES[ticket.limit.level] for ticket in tickets}
     reasons = [_waits(ticket, waiting) for ticket in tickets]
     reasons += [_connection(hold) for hold in holds if hold.cause not in own]
-    if reasons:
+    if reasons and sender.has_more:
         return "held by " + "; and by ".join(reasons)
-    if sender.times_held:
-        times = "once" if sender.times_held == 1 else f"{sender.times_held} times"
+    if sender.times_held_up:
+        times = "once" if sender.times_held_up == 1 else f"{sender.times_held_up} times"
         return f"not held now; was held {times} so far"
     return "no limit of this broker slows it down"
 

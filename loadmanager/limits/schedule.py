@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from loadmanager.limits.limit import Limit, Ticket
+    from loadmanager.limits.stats import Counters
 
 
 class Resumable(Protocol):
@@ -68,11 +70,30 @@ RECENT_MAX = 2_000
 """Waiters that limits held and that are remembered, for this long."""
 
 
+REMOVED_MAX = 2_000
+"""Limits that lost their rates and are remembered, the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatedTime:
+    """A limit at the end of a time in which it had the same rates."""
+
+    limit: Limit
+    messages_per_s: float
+    bytes_per_s: float
+    began: Counters
+    """When it was given these rates, and its counters then."""
+    ended: Counters
+
+
 class Schedule:
-    """The moment at which to ask each limit again, in a heap; and who was held lately.
+    """The moment at which to ask each limit again, in a heap; who was held lately; and which limits
+    were removed.
 
     An entry whose moment is not its limit's `wakeup_ns` is outdated. Outdated entries are dropped
     once they are more than the others and `ENTRIES_SPARE`.
+
+    Who waited while it had nothing to send was not held: it is not listed.
     """
 
     def __init__(self) -> None:
@@ -82,6 +103,7 @@ class Schedule:
         """The number of limits that wait for a moment."""
         self._recent: dict[Ticket, None] = {}
         """The tickets that joined a queue lately, and those that wait, the oldest first."""
+        self._removed: deque[RatedTime] = deque(maxlen=REMOVED_MAX)
 
     def remember(self, ticket: Ticket) -> None:
         """A ticket joined the queue of its limit just now."""
@@ -100,16 +122,30 @@ class Schedule:
         """The ticket's waiter has left."""
         self._recent.pop(ticket, None)
 
+    def left(self, ticket: Ticket, now_ns: int) -> None:
+        """A ticket left its queue; its wait may have held up nothing."""
+        if now_ns - ticket.held_ns > RECENT_NS:
+            self.forget(ticket)
+
     def held_lately(self, now_ns: int) -> list[Ticket]:
-        """The tickets that wait now, or joined a queue in the last `RECENT_NS`."""
-        over = [
-            ticket
-            for ticket in self._recent
-            if not ticket.place and now_ns - ticket.since_ns > RECENT_NS
-        ]
+        """The tickets that hold something up now, or joined a queue in the last `RECENT_NS` and
+        held something up there.
+        """
+        held_since_ns = now_ns - RECENT_NS
+        over = [it for it in self._recent if not it.place and it.held_ns < held_since_ns]
         for ticket in over:
             del self._recent[ticket]
-        return list(self._recent)
+        return [it for it in self._recent if it.held_ns >= held_since_ns or it.holds_up]
+
+    def removed(self, last: RatedTime) -> None:
+        """A limit has no rate any more."""
+        self._removed.append(last)
+
+    def take_removed(self) -> list[RatedTime]:
+        """Those that were removed since the last call, in order."""
+        removed = list(self._removed)
+        self._removed.clear()
+        return removed
 
     def set(self, limit: Limit, at_ns: int | None) -> None:
         """Replace the moment that a limit waits for; None: it waits for nothing."""

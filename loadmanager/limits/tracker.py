@@ -69,7 +69,7 @@ class HoldTotals:
     connections: int = 0
     times: int = 0
     held_ns: int = 0
-    """Time of holds that are over."""
+    """Time of holds that are over and held something up."""
 
 
 @dataclass(slots=True)
@@ -101,6 +101,11 @@ class Readable(Resumable, Protocol):
 
     peer: str
     """The client's address and port."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something that the client sent waits now, because it is paused."""
+        ...
 
     def stop_reading(self) -> None:
         """It is paused now, from outside of its own turn: read nothing more."""
@@ -139,6 +144,7 @@ class ConnectionThrottle:
         "paused_ns",
         "throttled_ns",
         "throttled_times",
+        "waited_ns",
     )
 
     def __init__(self, owner: Readable, totals: PauseTotals, ready: Ready) -> None:
@@ -151,14 +157,18 @@ class ConnectionThrottle:
         self.last_holder: tuple[HoldCause, Holder] | None = None
         """The producer that a limit held last, and by which cause."""
         self._limited_since_ns = self._last_limited_ns = -AGAIN_NS
-        """Since when limits hold it again and again; when the last of these holds ended."""
+        """Since when limits hold it again and again; when the last of these holds ended. Without
+        the holds in which the client sent nothing.
+        """
         self.paused_ns = 0
         """Time of pauses that are over."""
+        self.waited_ns = 0
+        """The same, without the pauses in which the client sent nothing."""
         self._paused_since_ns = 0
         self.throttled_times = 0
         """How often it was paused."""
         self.throttled_ns: dict[HoldCause, int] = {}
-        """Time held by each cause, in holds that are over."""
+        """Time held by each cause, in holds that are over and held something up."""
         self._totals = totals
         self._ready = ready
         self._counts: dict[HoldCause, int] = {}
@@ -187,8 +197,6 @@ class ConnectionThrottle:
             return
         if cause in COUNTED:
             self.limited = True
-            if now_ns - self._last_limited_ns > AGAIN_NS and not self._is_limited:
-                self._limited_since_ns = now_ns
         self._counts[cause] = 1
         self._since_ns[cause] = now_ns
         totals = self._totals.by_cause[cause]
@@ -201,8 +209,22 @@ class ConnectionThrottle:
             self._totals.pauses += 1
             self._totals.paused_connections += 1
 
-    def release(self, cause: HoldCause, now_ns: int, holder: Holder | None = None) -> None:
-        """A cause ends, or a counted one holds once less. Ignored when it does not hold."""
+    @property
+    def by_limits_only(self) -> bool:
+        """Whether nothing but limits holds it."""
+        return self._counts.keys() <= COUNTED
+
+    def release(
+        self,
+        cause: HoldCause,
+        now_ns: int,
+        holder: Holder | None = None,
+        *,
+        idle: bool = False,
+    ) -> None:
+        """A cause ends, or a counted one holds once less. Ignored when it does not hold. `idle`:
+        its client had sent nothing that waits.
+        """
         if holder is not None and holder in (holders := self._holders.get(cause, {})):
             holders[holder] -= 1
             if not holders[holder]:
@@ -213,9 +235,10 @@ class ConnectionThrottle:
             return
         if not count:
             return
-        self._end(cause, now_ns)
+        self._end(cause, now_ns, idle=idle)
         if not self._counts:
             self.paused_ns = self.paused_until(now_ns)
+            self.waited_ns += 0 if idle else now_ns - self._paused_since_ns
             self.paused = False
             self._totals.resumes += 1
             self._totals.paused_connections -= 1
@@ -225,25 +248,37 @@ class ConnectionThrottle:
         """For how long it was paused, all in all."""
         return self.paused_ns + (now_ns - self._paused_since_ns if self.paused else 0)
 
+    def waited_until(self, now_ns: int) -> int:
+        """The same, without the pauses in which the client sent nothing."""
+        waits = self.paused and self.owner.has_more
+        return self.waited_ns + (now_ns - self._paused_since_ns if waits else 0)
+
     def close(self, now_ns: int) -> None:
         """The connection is gone: nothing holds it now or later, and it is not handed out."""
         self.closed = True
+        idle = self.paused and not self.owner.has_more
         for cause in list(self._counts):
-            self._end(cause, now_ns)
+            self._end(cause, now_ns, idle=idle)
         if self.paused:
             self.paused = False
             self._totals.paused_connections -= 1
 
     def limited_since_ns(self, now_ns: int) -> int | None:
         """Since when limits hold it, or held it again and again until less than `AGAIN_NS` ago;
-        None: they do not.
+        None: they do not, or the client sent nothing meanwhile.
         """
-        lasts = self._is_limited or now_ns - self._last_limited_ns <= AGAIN_NS
-        return self._limited_since_ns if self.limited and lasts and not self.closed else None
+        if not self.limited or self.closed:
+            return None
+        begun = [self._since_ns[cause] for cause in self._counts if cause in COUNTED]
+        if begun and self.owner.has_more:
+            return self._stretch_ns(min(begun))
+        return self._limited_since_ns if now_ns - self._last_limited_ns <= AGAIN_NS else None
 
-    @property
-    def _is_limited(self) -> bool:
-        return any(cause in COUNTED for cause in self._counts)
+    def _stretch_ns(self, since_ns: int) -> int:
+        """When the stretch began that a hold since `since_ns` belongs to."""
+        if since_ns - self._last_limited_ns > AGAIN_NS:
+            return since_ns
+        return min(since_ns, self._limited_since_ns)
 
     def holds(self, now_ns: int) -> list[Hold]:
         """The present holds of the connection, in the order of `HoldCause`."""
@@ -258,12 +293,14 @@ class ConnectionThrottle:
             if cause in self._counts
         ]
 
-    def _end(self, cause: HoldCause, now_ns: int) -> None:
+    def _end(self, cause: HoldCause, now_ns: int, *, idle: bool) -> None:
         del self._counts[cause]
-        if cause in COUNTED:
-            self._last_limited_ns = now_ns
         self._holders.pop(cause, None)
-        held_ns = now_ns - self._since_ns.pop(cause)
+        since_ns = self._since_ns.pop(cause)
+        if cause in COUNTED and not idle:
+            self._limited_since_ns = self._stretch_ns(since_ns)
+            self._last_limited_ns = now_ns
+        held_ns = 0 if idle else now_ns - since_ns
         self.throttled_ns[cause] = self.throttled_ns.get(cause, 0) + held_ns
         totals = self._totals.by_cause[cause]
         totals.connections -= 1

@@ -22,6 +22,8 @@ from loadmanager.kit.history.port import History
 from loadmanager.kit.tasks import Interval, LoopBusy, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
+from loadmanager.limits.schedule import RatedTime
+from loadmanager.limits.stats import Counters
 from loadmanager.member.base import Base
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
@@ -46,7 +48,7 @@ class Recorder:
     """None: the host has no limits."""
     busy: LoopBusy
     _sampled_s: float = field(init=False)
-    _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
+    _counters: dict[Limit, Counters] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin the first interval now."""
@@ -177,38 +179,57 @@ class Recorder:
         return stored
 
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
-        """Record every limit that has a rate, with what it did since the last sample."""
+        """Record every limit that has a rate, or had one, with what it did since the last
+        sample.
+        """
         if self.throttling is None:
             return
-        counters: dict[Limit, tuple[int, int, int, float]] = {}
+        sample = now_ms, interval_ms
+        since_ns = self.base.clock.monotonic_ns() - interval_ms * MS_NS
+        before, counters = self._counters, dict[Limit, Counters]()
+        removed, stood_ns = dict[Limit, RatedTime](), dict[Limit, int]()
+        for part in self.throttling.schedule.take_removed():
+            before.setdefault(part.limit, part.began)
+            lasted_ns = part.ended[0] - max(part.began[0], since_ns)
+            stood_ns[part.limit] = stood_ns.get(part.limit, 0) + lasted_ns
+            removed[part.limit] = part
         for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
+            if not limit.active:  # removed meanwhile: the next sample records it
+                counters[limit] = before.get(limit, limit.stats.began)
+                continue
             now_ns = self.base.clock.monotonic_ns()
-            figures, began = limit.snapshot(now_ns), limit.stats.began
-            counters[limit] = now = (
-                figures.messages,
-                figures.size_bytes,
-                figures.held,
-                figures.waited_ms,
-            )
-            at_begin = (*began[1:4], began[4] / MS_NS)
-            before = self._counters.get(limit, at_begin)
-            self.history.append(
-                Throttle(
-                    ts=now_ms,
-                    broker=self.base.broker_id,
-                    interval_ms=interval_ms,
-                    level=figures.level,
-                    limit=figures.name,
-                    configured_messages_per_s=figures.configured_messages_per_s,
-                    configured_bytes_per_s=figures.configured_bytes_per_s,
-                    delivered_messages_per_s=(now[0] - before[0]) * 1000 / interval_ms,
-                    delivered_bytes_per_s=(now[1] - before[1]) * 1000 / interval_ms,
-                    held=now[2] - before[2],
-                    waited_ms=now[3] - before[3],
-                    queue_length=figures.queue_length,
-                    stood_ms=min((now_ns - began[0]) // MS_NS, interval_ms),
-                )
-            )
+            figures, stats = limit.snapshot(now_ns), limit.stats
+            counters[limit] = now = (*stats.counters(now_ns)[:3], figures.held, stats.waited_ns)
+            part = RatedTime(limit, limit.message_rate(), limit.byte_rate(), stats.began, now)
+            stood = stood_ns.get(limit, 0) + now_ns - max(part.began[0], since_ns)
+            record = self._throttle(part, before.get(limit, part.began), sample, stood)
+            record.queue_length = figures.queue_length
+            self.history.append(record)
+        for limit, part in removed.items():
+            if limit not in counters and part.ended[1:] != before[limit][1:]:
+                self.history.append(self._throttle(part, before[limit], sample, stood_ns[limit]))
         self._counters = counters
+
+    def _throttle(
+        self, part: RatedTime, before: Counters, sample: tuple[int, int], stood_ns: int
+    ) -> Throttle:
+        """What a limit did in the interval, at whose beginning its counters had been `before`;
+        `sample`: the end of the interval, and how long it was.
+        """
+        limit, ended, (ts, interval_ms) = part.limit, part.ended, sample
+        return Throttle(
+            ts=ts,
+            broker=self.base.broker_id,
+            interval_ms=interval_ms,
+            level=limit.level,
+            limit=limit.name,
+            configured_messages_per_s=part.messages_per_s,
+            configured_bytes_per_s=part.bytes_per_s,
+            delivered_messages_per_s=(ended[1] - before[1]) * 1000 / interval_ms,
+            delivered_bytes_per_s=(ended[2] - before[2]) * 1000 / interval_ms,
+            held=ended[3] - before[3],
+            waited_ms=(ended[4] - before[4]) / MS_NS,
+            stood_ms=min(max(stood_ns, 0) // MS_NS, interval_ms),
+        )

@@ -93,7 +93,7 @@ in the interval before.
 """
 _WAITS = (
     "(SELECT *, CASE WHEN NOT is_new AND (is_other_rate OR is_other_size) THEN NULL "
-    "WHEN NOT is_new THEN intervalMs WHEN stoodMs IS NOT NULL "
+    "WHEN NOT is_new AND stoodMs IS NULL THEN intervalMs WHEN stoodMs IS NOT NULL "
     "THEN least(greatest(stoodMs, 1), intervalMs) END AS stood_ms "
     f"FROM {_SAMPLES} AS samples)"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ from broker.admin.test_members import HALF, OTHER, absent
 from cli.test_admin_command import Shell
 from clusters.running import a_client, until
 
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.doctor import cluster
+from loadmanager.cli.doctor.asking import read
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.names import TopicName
 
 TOPIC = TopicName("persistent", ORDERS, "t")
+WAITED = "; 1 client waited 2.0 s since it was lost, and up to "
 
 
 async def test_all_commands_count_the_same_clients_of_a_lost_broker(
@@ -46,7 +51,10 @@ async def test_all_commands_count_the_same_clients_of_a_lost_broker(
         )  # fmt: skip
         for command in (("status",), ("brokers", "list"), ("brokers", "health")):
             _, out, _ = await shell.run(*command)
-            assert "; 1 client waited 2.0 s since it was lost, and up to " in out, command
+            assert WAITED in out, command
+        seen = await asyncio.to_thread(read, AdminClient(served.url(0), timeout_s=60))
+        texts = [it.text for it in cluster.check(seen) if it.subject == name]
+        assert any(WAITED in text for text in texts), texts
 
 
 async def test_bundles_that_nobody_asks_for_are_no_outage(

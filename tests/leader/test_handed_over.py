@@ -70,12 +70,17 @@ async def test_the_next_leader_goes_on() -> None:
         await led.fleet.brokers[0].acquire(A)
         led.fleet.brokers[0].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
         await the_members(led, after).restore()
+        for limit, listed in ((10, [move.id]), (0, [])):
+            shown = after.shown(limit)
+            assert [it.id for it in shown.moves] == shown.taken_up == listed
         await led.until(lambda: bool(recorded))
         (again,) = recorded
         assert again.outcome is not None
         assert (again.id, again.outcome.clients_closed) == (move.id, 4)
         assert again.outcome.clients_back == 4
         assert not after.unverified
+        assert [it.outcome for it in after.shown(10).moves] == [again.outcome]
+        assert not led.moves.shown(10).taken_up
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
 
-from loadmanager.cli.admin.sentences import clients
+from loadmanager.cli.admin.sentences import clients, lines_of
 from loadmanager.engine.history.records import move_record
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Pin
@@ -29,7 +29,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.own_changes import OwnChanges
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import Mover, Released
 from loadmanager.leader.wishes import PINS_MAX, OperatorWishes
 
 SPANS = [f"{NS}/0x{n:x}0000000_0x{n + 4:x}0000000" for n in (0, 4, 8)]
@@ -237,6 +237,42 @@ async def test_what_goes_wrong(
         assert led.view.under_way(A, led.moves.term.clock.now_ms()) == (
             "b2:8080" if state == "done" else None
         )
+
+
+class SlowTaking:
+    """A fleet whose brokers take bundles 5 s after they were asked."""
+
+    def __init__(self, led: Led) -> None:
+        self._fleet = led.fleet
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fleet, name)
+
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
+        await asyncio.sleep(5)
+        await self._fleet.acquire_bundle(broker, bundle, epoch=epoch)
+
+
+async def test_a_move_that_failed_paused_its_clients_until_the_repair() -> None:
+    """The source counted its part of that: 5 ms. The destination and then the source were asked to
+    take the bundle, for 5 s each.
+    """
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(A)
+        led.fleet.unreachable.add("b2:8080")
+        led.moves.orders = replace(led.moves.orders, mover=cast(Mover, SlowTaking(led)))
+        (move,) = await carried_out(led, unload(), within_s=60)
+        assert (move.state.value, move.outcome and move.outcome.owner) == ("failed", "b1:8080")
+        assert move.outcome is not None
+        assert move.outcome.pause_ms is not None
+        assert move.started_at is not None
+        assert move.ended_at is not None
+        lasted_ms = move.ended_at - move.started_at
+        assert 10_005 <= move.outcome.pause_ms <= lasted_ms + 6
+        text = "\n".join(lines_of(led.load_manager.records.decisions.last(1)[0]))
+        assert "repaired: b1:8080 owns it; nobody served it for 10 s" in text
 
 
 def lose(led: Led, broker: str, *, before: bool = False) -> None:

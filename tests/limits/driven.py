@@ -71,6 +71,10 @@ class Client:
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
 
+    @property
+    def has_more(self) -> bool:
+        return self.left != 0
+
     def go_on(self) -> None:
         """Send until paused, or until the backlog is used up."""
         while not self.throttle.paused and self.left != 0:
@@ -109,6 +113,10 @@ class Sharing:
 
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
+
+    @property
+    def has_more(self) -> bool:
+        return True
 
     def go_on(self) -> None:
         """Send until paused."""

@@ -41,6 +41,48 @@ def test_held_between_two_moments() -> None:
     assert held_report(broker, clock(), 5).limits == []
 
 
+def test_a_hold_in_which_its_client_sends_nothing_holds_nobody_up() -> None:
+    """A producer that waits for each receipt and sends 20 messages a second, of 30 that it may, is
+    paused after each, and again free when it sends the next: it never waited. It did once that it
+    sends sooner; this counts in full.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    policies = {"publishRate": {"publishThrottlingRateInMsg": 30}}
+    broker.set_topic_policies(TOPIC, policies, clock())
+    client = Client(clock, broker, broker.topic(TOPIC, clock()), 1, 10, cap=0)
+    (limit,) = broker.limits()
+    times = 0
+    for _ in range(300):
+        client.left = 1
+        client.go_on()
+        times += client.throttle.paused
+        assert held_report(broker, clock(), 5).limits == []
+        assert limit.snapshot(clock()).queue_length == 0
+        run_until(broker, clock, clock() + 50 * MS, late_ms=1)
+    assert client.left == 0, "no message was late"
+    assert times > 200
+    figures = limit.snapshot(clock())
+    assert (figures.held, figures.waited_ms, figures.error) == (0, 0, None)
+    assert client.throttle.limited_since_ns(clock()) is None
+    assert held_report(broker, clock(), 5).connections == []
+    (producer,) = topic_report(broker, client.topic, clock())["producers"]
+    assert (producer["heldSeconds"], producer["heldSecondsByCause"]) == (0, {})
+    assert producer["why"] == "no limit of this broker slows it down"
+    began_ns = clock()
+    client.left = 31
+    client.go_on()
+    run_until(broker, clock, clock() + SECOND)
+    (shown,) = held_report(broker, clock(), 5).limits
+    assert shown.waited_lately_ms is not None
+    assert 900 < shown.waited_lately_ms <= 1_000
+    assert shown.held_ago_ms is not None
+    assert shown.held_ago_ms <= (clock() - began_ns) / MS
+    assert limit.snapshot(clock()).held > 0
+    assert limit.snapshot(clock()).error is not None
+    assert client.throttle.limited_since_ns(clock()) is not None
+
+
 def test_for_how_long_a_limit_holds_again_and_again() -> None:
     """Since its first hold after ten seconds without one, however short each is."""
     clock = DrivenClock()
@@ -104,7 +146,7 @@ def test_a_crowd_is_not_remembered() -> None:
     topic = broker.topic(TOPIC, clock())
     for _ in range(RECENT_MAX + 50):
         clock.now_ns += MS // 1000
-        Client(clock, broker, topic, 1000, 10, cap=1).go_on()
+        Client(clock, broker, topic, 1000, 10, cap=2).go_on()
     (limit,) = held_report(broker, clock(), 20).limits
     assert (limit.waiters_total, len(limit.waiters)) == (RECENT_MAX, 20)
 

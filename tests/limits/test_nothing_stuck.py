@@ -45,6 +45,10 @@ class Link:
     def stop_reading(self) -> None:
         raise AssertionError("no publish buffer is limited here")
 
+    @property
+    def has_more(self) -> bool:
+        return bool(self.wanted)
+
     def go_on(self) -> None:
         assert not self.reading, "resumed twice"
         self.drain()

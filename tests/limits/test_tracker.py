@@ -28,6 +28,10 @@ class Connection:
 
     go_on = stop_reading
 
+    @property
+    def has_more(self) -> bool:
+        return True
+
     def hold(self, cause: HoldCause) -> None:
         self.throttle.hold(cause, self.clock())
 

@@ -119,7 +119,7 @@ function troubleText(now: Cluster): string | null {
     (absence) => (absence.clientsBack ?? 0) < (absence.clients ?? 0) && !isCounted(absence),
   );
   if (away)
-    return `Only ${away.clientsBack ?? 0} of ${plural(away.clients ?? 0, "client")} of ${away.broker}, which was lost, are back.`;
+    return `Only ${away.clientsBack ?? 0} of ${plural(away.clients ?? 0, "client")} of ${away.broker}, which was lost, are back, as the leader counted.`;
   const [move, ...alike] = movesAway();
   if (move) return moveText(move, alike.length);
   const [first, ...others] = findings.value;

@@ -105,7 +105,7 @@ export function todayText(today: InterruptionsShown): string {
   return `Today since ${utc(today.since)}: ${parts.filter(Boolean).join(", ")}.`;
 }
 
-function Row({ move }: { move: Move }): JSX.Element {
+function Row({ move, takenUp }: { move: Move; takenUp: boolean }): JSX.Element {
   const name = useNames();
   const missing = notBack(move);
   const unknown = move.state === "done" && clientsUnknown(move.outcome);
@@ -129,6 +129,7 @@ function Row({ move }: { move: Move }): JSX.Element {
       <span class="small">
         {move.author === "cycle" ? <Told text={move.reason} /> : move.author}
         {move.endedAt ? <>, <Time at={move.endedAt} /></> : ""}
+        {takenUp && ", by an earlier leader; its clients are counted by this one"}
       </span>
       {move.state === "queued" && (
         <button class="quiet" onClick={() => cancelMove(move)}>
@@ -207,7 +208,7 @@ export function Moves(): JSX.Element {
           </p>}
         <ul class="list">
           {shown.map((move) => (
-            <Row key={move.id} move={move} />
+            <Row key={move.id} move={move} takenUp={queue?.takenUp?.includes(move.id) ?? false} />
           ))}
         </ul>
       </div>

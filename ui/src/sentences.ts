@@ -257,7 +257,7 @@ function moved(decision: Decision, name: Name): Sentence {
     mark: state === "failed" || clientsMissing(decision.outcome ?? null) ? "bad" : "move",
     head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}`,
     details: [
-      state === "done" ? [clients(outcome), unserved].filter(Boolean).join(", ") : (outcome?.text ?? ""),
+      (state === "done" ? [clients(outcome), unserved] : [outcome?.text, unserved]).filter(Boolean).join(", "),
       because(decision.reason ?? "", decision.why),
     ].filter(Boolean),
     figures: isWorded(decision.reason ?? "", decision.why) ? numbers(decision.why) : undefined,
@@ -354,10 +354,11 @@ function absentClients(absence: Absent): string {
   const missing = back < clients;
   const within = missing && isCounted(absence) ? ` within ${duration(COUNTED_MS)}` : "";
   const some = `${fewOf(back)} of ${those} back${within}`;
-  if (typeof longest !== "number") return missing ? `; ${some}` : `; ${those} back`;
+  const counted = ", as the leader counted"; // `admin status` looks at the records of clients, too
+  if (typeof longest !== "number") return missing ? `; ${some}${counted}` : `; ${those} back`;
   const before = unheardMs ? ` since it was lost, and up to ${duration(unheardMs)} before` : "";
   const waited = `waited ${waits(longest, mean, back)}${before}`;
-  return missing ? `; ${some}, who ${waited}` : `; ${those} ${waited}`;
+  return missing ? `; ${some}, who ${waited}${counted}` : `; ${those} ${waited}`;
 }
 
 // The bundles of a broker that nobody serves; none where it and all of its clients are back: nobody

@@ -256,7 +256,7 @@ async function showPast(then: When): Promise<void> {
   cluster.set(clusterOf(cluster.value ?? UNKNOWN, then, past));
   heat.set(past.heat);
   decisions.set(past.decisions);
-  moves.set({ moves: past.moves, paused: past.paused, running: 0, waiting: 0 });
+  moves.set({ moves: past.moves, paused: past.paused, running: 0, takenUp: [], waiting: 0 });
   changes.set({ changes: past.changes, noAnswer: {}, notAsked: 0 });
   throttled.set(past.throttled);
   const missing = Object.entries(past.missing).map(([broker, why]) => `${broker}: ${why}`);

@@ -90,7 +90,8 @@ class Attachments:
                 running.close()
 
     async def _promote(self, producer: AttachedProducer) -> None:
-        await promote(self._state.directory, producer)
+        if await promote(self._state.directory, producer):
+            self._state.clients.attached(producer)
         self._state.dispatcher.written(producer.connection)
         self._state.dispatcher.deliver()
 

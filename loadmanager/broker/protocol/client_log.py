@@ -96,7 +96,11 @@ class ClientLog:
         why: str,
         destination: BrokerAddress | None = None,
     ) -> None:
-        """A producer or consumer is gone."""
+        """A producer or consumer is gone. A producer that waits to be exclusive was not served, and
+        goes on waiting elsewhere, as far as anybody knows.
+        """
+        if isinstance(client, AttachedProducer) and not client.core.ready:
+            return
         if self.history is None or not self._has_room(self._clock.monotonic_s()):
             return
         step = self._step("left", client)

@@ -154,7 +154,10 @@ class Connection(Answers, asyncio.Protocol):
             self.close("this broker cannot prove its session")
             return
         self._reader.feed(data)
-        if self._waits:
+        if self.throttle.paused:
+            self.stop_reading()
+            self._tell_buffer()
+        elif self._waits:
             self.stop_reading()
         else:
             self.process()
@@ -196,6 +199,15 @@ class Connection(Answers, asyncio.Protocol):
         """Bytes that were received and wait, because the connection is held."""
         return self._reader.pending_bytes
 
+    @property
+    def has_more(self) -> bool:
+        """See `Readable.has_more`. One that limits hold is read until something comes; what comes
+        while the broker is busy is at the system.
+        """
+        if self._reader.pending_bytes or not self._reading:
+            return True
+        return self._transport is not None and _polled(self._transport, select.POLLIN)
+
     def discard(self) -> None:
         """See `Answers.discard`."""
         self._reader.discard()
@@ -209,8 +221,12 @@ class Connection(Answers, asyncio.Protocol):
 
     @property
     def _full(self) -> bool:
-        """True if nothing more is to be read now."""
-        return self.throttle.paused or (self._waits and self.unprocessed_bytes >= READ_AHEAD_BYTES)
+        """True if nothing more is to be read now. One that limits hold is read once more, which
+        shows whether they hold anything up.
+        """
+        if self.throttle.paused:
+            return self.unprocessed_bytes > 0 or not self.throttle.by_limits_only
+        return self._waits and self.unprocessed_bytes >= READ_AHEAD_BYTES
 
     def stop_reading(self) -> None:
         """Read nothing more while something holds the connection, or enough waits for its turn."""
@@ -271,14 +287,9 @@ class Connection(Answers, asyncio.Protocol):
             self._fail(error)
         finally:
             self._processing = False
-        throttle = self.throttle
-        if throttle.paused:
+        if self.throttle.paused:
             self.stop_reading()
-        if throttle.limited:
-            waiting_bytes = self._reader.pending_bytes if throttle.paused else 0
-            buffer, now_ns = self.server.throttling.publish_buffer, self._clock.monotonic_ns()
-            for blocked in buffer.waiting(throttle, waiting_bytes, now_ns):
-                blocked.owner.stop_reading()
+        self._tell_buffer()
         self.server.dispatcher.deliver()
         self.flush()
         turns.end(self.party, begun)
@@ -286,6 +297,15 @@ class Connection(Answers, asyncio.Protocol):
         if unfinished_bytes or self._unfinished:
             self._unfinished = unfinished_bytes > 0
             self.server.attachments.admission.unfinished.holds(self, unfinished_bytes)
+
+    def _tell_buffer(self) -> None:
+        """Tell how much waits because a limit holds, or held, the connection."""
+        throttle = self.throttle
+        if throttle.limited:
+            waiting_bytes = self._reader.pending_bytes if throttle.paused else 0
+            buffer, now_ns = self.server.throttling.publish_buffer, self._clock.monotonic_ns()
+            for blocked in buffer.waiting(throttle, waiting_bytes, now_ns):
+                blocked.owner.stop_reading()
 
     def _wait(self) -> None:
         """The frames that were read wait for the party's turn."""
@@ -487,9 +507,14 @@ def _hung_up(transport: asyncio.Transport) -> bool:
     """True if the client closed its side, even while bytes before that are unread (Linux; elsewhere
     False until it is read).
     """
+    return hasattr(select, "POLLRDHUP") and _polled(transport, select.POLLRDHUP)
+
+
+def _polled(transport: asyncio.Transport, event: int) -> bool:
+    """Whether there is such an event at the socket."""
     sock = transport.get_extra_info("socket")
-    if sock is None or not hasattr(select, "POLLRDHUP"):
+    if sock is None or sock.fileno() < 0:
         return False
     poller = select.poll()
-    poller.register(sock.fileno(), select.POLLRDHUP)
+    poller.register(sock.fileno(), event)
     return bool(poller.poll(0))

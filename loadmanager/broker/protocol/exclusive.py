@@ -65,12 +65,13 @@ async def make_ready(directory: Directory, producer: AttachedProducer) -> bool:
     return True
 
 
-async def promote(directory: Directory, producer: AttachedProducer) -> None:
+async def promote(directory: Directory, producer: AttachedProducer) -> bool:
     """`make_ready` for a producer that waited; if it fails, the producer is closed by an error."""
     try:
-        await make_ready(directory, producer)
+        return await make_ready(directory, producer)
     except LoadManagerError as error:
         producer.connection.close(str(error))
+        return False
 
 
 def _attached(producer: AttachedProducer) -> bool:

@@ -126,6 +126,8 @@ async def _welcome_exclusive(connection: Connection, producer: AttachedProducer)
         why = "its epoch could not be stored"
         connection.server.attachments.detach_producer(producer, why, for_good=False)
         raise
+    if ready:
+        connection.server.clients.attached(producer)
     if ready or not connection.open:
         return
     if producer.hosted.fenced:
@@ -172,9 +174,9 @@ def _attach(
     producer.paused_ns = connection.throttle.paused_until(connection.server.clock.monotonic_ns())
     connection.add_producer(producer)
     hosted.producers[name] = producer
-    connection.server.clients.attached(producer)
     connection.server.dispatcher.touch(hosted)
     if core.ready:
+        connection.server.clients.attached(producer)
         welcome(producer)
     return producer
 

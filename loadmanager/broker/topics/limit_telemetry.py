@@ -14,7 +14,7 @@ PENDING_PUBLISHES = gauge(
     "Connections paused because of their pending publish requests",
     broker=False,
 )
-PAUSED = gauge("loadmanager_paused_connections", "Connections that the broker does not read now")
+PAUSED = gauge("loadmanager_paused_connections", "Connections that something holds now")
 PAUSES = counter(
     "loadmanager_connection_pauses",
     "Times that connections were paused and resumed",
@@ -25,7 +25,9 @@ HELD_CONNECTIONS = gauge(
 )
 HELD_TIMES = counter("loadmanager_throttled", "Times that this cause held a connection", "cause")
 HELD_SECONDS = counter(
-    "loadmanager_throttled_seconds", "Time that this cause held connections", "cause"
+    "loadmanager_throttled_seconds",
+    "Time that this cause held connections whose clients had sent something",
+    "cause",
 )
 TIMER = counter("loadmanager_limit_timer_wakeups", "Limits that the one timer woke")
 

@@ -112,7 +112,7 @@ def moves_list(
     present_ms = now_ms()
     rows = [_with_time(move, _row(move, present_ms)) for move in answer.moves]
     shown = table((*headers[:-1], "when", headers[-1]), rows) if rows else NO_MOVE
-    parts: list[Any] = [shown, *_meant(answer.moves)]
+    parts: list[Any] = [shown, *_taken_up(answer.taken_up), *_meant(answer.moves)]
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin)
@@ -132,6 +132,13 @@ def _open_then(admin: AdminClient, at_ms: int) -> list[str]:
         end = f"it {ENDED_SO.get(move.state, move.state.value)} at {clock(move.ended_at or 0)}"
         lines.append(f"{move.id} {state} then: {way} ({end})")
     return lines
+
+
+def _taken_up(ids: Sequence[str]) -> list[str]:
+    """Which moves are none of the present leader, if it lists any."""
+    if not ids:
+        return []
+    return [f"made by an earlier leader, and their clients counted by this one: {', '.join(ids)}"]
 
 
 def _meant(moves: Sequence[Move]) -> list[str]:

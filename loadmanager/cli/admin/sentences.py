@@ -323,8 +323,15 @@ def _move(decision: DecisionShown) -> tuple[str, list[str]]:
         elif outcome.pause_ms is not None:
             way += f", paused {span(outcome.pause_ms)}"
     head = f"{_text(decision.bundle)} {_ENDS.get(state, state)}{way}"
-    end = _rest(outcome) if state == "done" else outcome.text
+    end = _rest(outcome) if state == "done" else _not_moved(outcome)
     return head, _given(_because(decision), end, _unanswered(decision, outcome))
+
+
+def _not_moved(outcome: Outcome) -> str:
+    """Why a bundle was not moved, and for how long nobody served it meanwhile."""
+    if outcome.pause_ms is None:
+        return outcome.text
+    return f"{outcome.text}; nobody served it for {span(outcome.pause_ms)}"
 
 
 def _unanswered(decision: DecisionShown, outcome: Outcome) -> str:

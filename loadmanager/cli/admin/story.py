@@ -407,7 +407,8 @@ def _step(event: ArchivedEvent, orders: Sequence[tuple[int, str]], lapses: Seque
         return f"{step.bundle} is served by {step.broker} ({reason})"
     if step.after == "Free" and step.before != "Assigning":
         to = f", for {step.destination}" if step.destination else ""
-        paused = "" if step.pause_ms is None else f", paused {span(step.pause_ms)}"
+        until = "" if step.destination else " by then"  # nobody had it yet
+        paused = "" if step.pause_ms is None else f", paused {span(step.pause_ms)}{until}"
         return f"{step.bundle} is no longer served by {step.broker} ({reason}{to}{paused})"
     return ""
 

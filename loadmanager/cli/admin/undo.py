@@ -216,7 +216,8 @@ def _moves_since(
     made: dict[str, _Made] = {}
     answer = admin.get(f"{MOVES}?limit={ENDED_MAX}", MovesShown)
     for move in answer.moves:
-        if move.state is MoveState.DONE and move.ended_at is not None:
+        own = move.id not in answer.taken_up  # the others are undone from the archives
+        if own and move.state is MoveState.DONE and move.ended_at is not None:
             made[move.id] = _Made(move.ended_at, move.bundle, move.source, move.destination)
     past_changes = KnownChanges([], [], {})
     if has_archives(admin):

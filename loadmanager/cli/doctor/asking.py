@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadmanager.broker.admin.documents import BundlesData
+from loadmanager.cli.admin.absences import since_down
 from loadmanager.cli.admin.archives import now_ms
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.downtimes import Downtime, downtimes, unproven
 from loadmanager.cli.admin.shapes import Document
+from loadmanager.cli.admin.who_left import with_records
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.engine.history.lapses import Unproven
 from loadmanager.kit.errors import LoadManagerError
@@ -105,9 +107,12 @@ def read(admin: AdminClient) -> ClusterFacts:
         advice = _advice(admin, error)
         return ClusterFacts(url=admin.url, failure=str(error), advice=advice)
     brokers, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
+    downs = downtimes(admin, now_ms() - DAY_MS)
     leaders_view, why, bundles = None, "", None
     try:
         leaders_view = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", ClusterShown)
+        absent = with_records(admin, leaders_view.absent, leaders_view.at)
+        leaders_view.absent = [*since_down(absent, downs)]
         bundles = _few_bundles(admin, leaders_view.bundles, len(names))
     except LoadManagerError as error:
         why = str(error)
@@ -117,7 +122,7 @@ def read(admin: AdminClient) -> ClusterFacts:
         left_out=max(0, len(names) - BROKERS_MAX),
         leaders_view=leaders_view,
         why_no_view=why,
-        downtimes=downtimes(admin, now_ms() - DAY_MS),
+        downtimes=downs,
         unproven=unproven(admin, now_ms() - DAY_MS),
         disks=_disks(admin),
         few_bundles=bundles,

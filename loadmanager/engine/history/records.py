@@ -137,7 +137,9 @@ class Decision(Record):
     clients_back_at: str | None = None
     """The broker that served those, if it was another one: the bundle had gone on from there."""
     pause_ms: float | None = None
-    """From the fence at the source to the acquisition by the destination."""
+    """From the fence at the source to the acquisition by the destination; of one that failed, until
+    the leader had found another owner.
+    """
     waited_ms: int | None = None
     """From the decision to the beginning."""
     life: int | None = None

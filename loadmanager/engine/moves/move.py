@@ -75,7 +75,9 @@ class Outcome(Shape, kw_only=False):
     clients_waited_mean_ms: float | None = None
     """The same for all of these, on the mean."""
     pause_ms: float | None = None
-    """From the fence at the source to the acquisition by the destination."""
+    """From the fence at the source to the acquisition by the destination; if that did not take the
+    bundle, until the leader had found it another owner; null: not known, or it had none.
+    """
     unanswered_since: int | None = None
     """When the source was ordered to give the bundle up, if it gave no answer: from then on it may
     have served nobody.

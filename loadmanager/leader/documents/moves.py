@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from loadmanager.engine.load import wishes
@@ -32,12 +33,16 @@ class PauseShown(Shape):
 
 
 class MovesShown(Shape):
-    """The queue of moves, then the last moves that ended."""
+    """The queue of moves, then the last moves that ended, those of this leader first."""
 
     paused: PauseShown | None
     waiting: int
     running: int
     moves: list[Move]
+    taken_up: list[str] = msgspec.field(default_factory=list)
+    """Those of them that an earlier leader made, by id: it had not seen all of their clients back,
+    and this one counts them.
+    """
 
 
 class Moved(Move):

@@ -41,6 +41,10 @@ class Client:
 
     def stop_reading(self) -> None: ...
 
+    @property
+    def has_more(self) -> bool:
+        return True
+
     def topics(self) -> set[str]:
         return set()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from broker.protocol.driven_broker import Broker, OwnsAll
+from broker.protocol.test_hostile_clients import a_producer
 from limits.driven import TOPIC
 from system.raw import a_send
 
 from loadmanager.broker.messaging.settings import MessagingSettings
+from loadmanager.broker.messaging.topic import ProducerAccessMode
 from loadmanager.broker.protocol.client_log import (
     AT_ONCE,
     EVERY_S,
@@ -17,6 +19,7 @@ from loadmanager.broker.protocol.client_log import (
     REFUSALS_AT_ONCE,
     REFUSALS_EVERY_S,
 )
+from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES, encode
 from loadmanager.engine.history.clients import HELD_S, REFUSED_AGAIN_S, REPEATS_EVERY_S, ClientStep
@@ -75,6 +78,32 @@ async def test_a_client_comes_and_leaves(broker: Broker) -> None:
     connection.connection_lost(None)
     (left,) = records.taken()
     assert (left.name, left.reason) == (came.name, "its client ended the connection")
+
+
+async def test_a_producer_that_waits_to_be_exclusive_comes_when_it_is(broker: Broker) -> None:
+    """It is not there while it waits; if it goes until then, it may go on waiting elsewhere."""
+    records = recorded(broker)
+    wanted = int(ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+
+    async def joined(name: str) -> Connection:
+        connection, _ = await broker.connect()
+        asked = {"producer_name": name, "producer_access_mode": wanted}
+        await broker.say(connection, a_producer(**asked))
+        return connection
+
+    first = await joined("first")
+    impatient = await joined("impatient")
+    await joined("patient")
+    (came,) = records.taken()
+    assert (came.event, came.name) == ("attached", "first")
+    impatient.connection_lost(None)
+    assert records.taken() == []
+    broker.clock.forward_ms(2_500)
+    first.connection_lost(None)
+    await broker.settle()
+    left, came = records.taken()
+    assert (left.event, left.name) == ("left", "first")
+    assert (came.event, came.name, came.ts - left.ts) == ("attached", "patient", 0)
 
 
 async def test_who_is_refused_is_recorded_with_the_reason(broker: Broker) -> None:

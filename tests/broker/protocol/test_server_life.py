@@ -62,6 +62,10 @@ async def test_a_connection_that_fails_keeps_nobody_from_going_on(broker: Broker
         def stop_reading(self) -> None:
             raise AssertionError("no publish buffer is limited here")
 
+        @property
+        def has_more(self) -> bool:
+            return True
+
         def go_on(self) -> None:
             self.resumed.set()
             if self.fails:

@@ -58,6 +58,61 @@ async def test_what_a_limit_let_go_is_not_served_when_the_lease_has_run_out(brok
     assert reader.closed
 
 
+async def test_a_held_connection_is_read_until_something_comes(broker: Broker) -> None:
+    """While nothing comes, its limit holds nobody up; what comes is not taken before the limit lets
+    it, and from then on nothing is read, and the limit holds.
+    """
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, wire = await broker.producer()
+    await broker.say(connection, a_send(0))
+    assert connection.throttle.paused
+    assert wire.reading
+    (limit,) = broker.throttling.limits()
+    assert limit.snapshot(broker.clock()).queue_length == 0
+    broker.forward(500)
+    await broker.say(connection, a_send(1))
+    assert (wire.count(RECEIPT), wire.reading) == (1, False)
+    assert limit.snapshot(broker.clock()).queue_length == 1
+    broker.forward(1_000)
+    assert (wire.count(RECEIPT), wire.reading) == (2, True)
+    figures = limit.snapshot(broker.clock())
+    assert (figures.held, figures.queue_length) == (1, 0), "the second message holds up nobody"
+    assert figures.waited_ms >= 1_000
+    broker.forward(10_000)
+    assert limit.snapshot(broker.clock()).held == 1
+
+
+async def test_what_comes_while_a_connection_is_held_fills_the_publish_buffer(
+    broker: Broker,
+) -> None:
+    """What it was read for once more counts, too."""
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, _wire = await broker.producer()
+    await broker.say(connection, a_send(0))
+    assert broker.throttling.publish_buffer.pending_bytes == 0
+    await broker.say(connection, a_send(1))
+    pending_bytes = broker.throttling.publish_buffer.pending_bytes
+    assert 0 < pending_bytes == connection.unprocessed_bytes
+
+
+async def test_a_full_publish_buffer_ends_the_reading_of_held_connections(broker: Broker) -> None:
+    """Of those for which nothing has come yet, too, until it is down to half."""
+    broker.throttling.publish_buffer.limit_bytes = 10_000
+    broker.limit("publishRate", PublishRate(messages_per_s=100))
+    modest, modest_wire = await broker.producer()
+    while not modest.throttle.paused:
+        await broker.say(modest, a_send(0))
+    assert modest_wire.reading
+    greedy, greedy_wire = await broker.producer()
+    await broker.say(greedy, *(a_send(number) for number in range(500)))
+    assert (modest_wire.reading, greedy_wire.reading) == (False, False)
+    assert HoldCause.PUBLISH_BUFFER in {
+        hold.cause for hold in modest.throttle.holds(broker.clock())
+    }
+    broker.forward(6_000)
+    assert (modest_wire.reading, greedy_wire.reading) == (True, True)
+
+
 async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:
     """A thousand SENDs pass at once, and nobody waits for the timer."""
     connection, wire = await broker.producer()
