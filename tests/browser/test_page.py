@@ -541,16 +541,30 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
             unheard_ms=22_000,
         )  # fmt: skip
         await written(served, 0, lapse, earlier, lost, turned_away, freeze, late, silence)
+        other = served.broker_id(1)
+        begun = MemberChange(
+            ts=now - 180_000, broker=other, of=other, event="unanswered", unheard_ms=4_000
+        )
+        short = MemberChange(
+            ts=now - 400_000, broker=other, of=other, event="proven", took_ms=0, unheard_ms=9_000
+        )
+        await written(served, 1, short, begun)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
+        no_answer = f"{other} had no answer of the metadata store"
+        await page.wait_text(f"at least {no_answer}: no record tells how that ended.", ".lately")
+        await page.click(".lately .more button")
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
         away = f"(62 s) at most {first} had no answer of the metadata store: its session was not"
         await page.wait_text(away, ".lately")
+        short_of = f"(9.0 s) at most {no_answer}: its session stayed proven."
+        await page.wait_text(short_of, ".lately")
         moment = datetime.fromtimestamp((now - 60_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
-        assert await page.value("document.querySelectorAll('.lately > li').length") == 2
+        await page.wait_text("and 1 more: show them", ".lately")  # the loss was after that
+        assert await page.value("document.querySelectorAll('.lately > li').length") == 4
         await page.go(served.url() + "/ui")
         losses = "2 losses of 1 broker, 1 standstill of brokers"
         today = f"{losses}, 2 interruptions of clients, as leaders counted, longest 5.0 s"

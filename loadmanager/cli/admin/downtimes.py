@@ -29,6 +29,7 @@ STORE = "metadata store"
 NAMED_MAX = 3
 LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
+NO_END = "no record tells how that ended"
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 
@@ -64,12 +65,19 @@ class Lapse(SessionLapse):
         """As a sentence."""
         since = self.since
         between = f"from {clock(since)} to {clock(self.end)} ({span(self.end - since)})"
+        if self.is_open:
+            between = f"from {clock(since)} until {clock(self.end)} at least"
         first, *others = names = sorted(self.brokers)
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         who = f"{', '.join(names[:NAMED_MAX])}{more}"
         stood_ms = min((self.stood_ms.get(name, 0) for name in names), default=0)
         if stood_ms and self.end - self.begin - stood_ms <= SAME_MS:
             return f"{between} {who} stood still: {STILL}"
+        if self.is_open:
+            return f"{between} {who} had no answer of the metadata store: {NO_END}"
+        if not self.is_unproven:
+            proven = "their sessions stayed proven" if others else "its session stayed proven"
+            return f"{between} at most {who} had no answer of the metadata store: {proven}"
         if since < self.begin:
             prove = (
                 "they could not prove their sessions" if others else "its session was not proven"
@@ -96,6 +104,8 @@ class Lapse(SessionLapse):
         it, its = ("they", "their sessions") if several else ("it", "its session")
         since = self.since
         between = f"from {clock(since)} to {time_of_day(self.end)}"
+        if self.is_open:
+            between = f"from {clock(since)} until {time_of_day(self.end)} at least"
         if self.is_of_store and len(self.brokers) > 1:
             return f"the metadata store did not answer {len(self.brokers)} brokers {between}"
         if self.is_of_store:
@@ -118,14 +128,20 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
     """Those that ended in this time, with the times in which a process stood still, the oldest
     first; none without archives.
     """
-    values = [("kind", MemberChange.kind), ("since", since_ms), ("limit", STARTS_MAX)]
-    values += [] if until_ms is None else [("until", until_ms)]
+    # What has no recorded end began before.
+    values = [("kind", MemberChange.kind), ("since", max(0, since_ms - LAPSE_MS_MAX))]
+    values += [("limit", STARTS_MAX), *([] if until_ms is None else [("until", until_ms)])]
     try:
-        parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
-        changes = [event.record_as(MemberChange) for part in parts for event in part.events]
+        parts = parts_of(admin, "events", values, ArchivedEvents).parts
+        changes = [event.record_as(MemberChange) for it in parts.values() for event in it.events]
     except LoadManagerError:
         return []
-    return unproven_of(changes)
+
+    def last_sign(broker: str, at_ms: int) -> int:
+        runs = parts[broker].recorded if broker in parts else ()
+        return max([at_ms, *(run.end for run in runs if run.begin <= at_ms)])
+
+    return [it for it in unproven_of(changes, last_sign) if it.until >= since_ms]
 
 
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
@@ -148,8 +164,8 @@ def lapses_at(admin: AdminClient, at_ms: int) -> list[str]:
 
 
 def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
-    """That the metadata store does not answer now, which may concern a moment of the last hour: an
-    outage is recorded when it ends.
+    """That the metadata store does not answer now, which may concern a moment of the last hour: how
+    long an outage was is recorded when it ends.
     """
     if at_ms < now_ms() - LAPSE_MS_MAX:
         return []
@@ -157,7 +173,9 @@ def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
         admin.text(f"{OWN}/cluster?limit=1")
     except LoadManagerError as error:
         if STORE in str(error):
-            return [f"{error}: this is recorded when it ends, and may concern this moment"]
+            return [
+                f"{error}: how long this is is recorded when it ends; it may concern this moment"
+            ]
     return []
 
 
