@@ -605,19 +605,39 @@ async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(
 
 
 async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
-    """It is said of the last day, whatever time is shown."""
+    """It is said of the last day, whatever time is shown; and whether all had stopped in order."""
     now, minute = SystemClock().now_ms(), 60_000
     begin, end = now - 300 * minute, now - 280 * minute
     async with serving(values=in_folder(tmp_path)) as served, browser() as page:
         first = served.broker_id(0)
         step = a_decision(begin - minute, "place", bundle=FIRST, destination=first)
         start = MemberChange(ts=end + 500, broker=first, of=first, event="starts")
+        stopped = begin - 50 * minute
+        for index in range(2):
+            of = {"broker": served.broker_id(index), "of": served.broker_id(index)}
+            await written(
+                served, index,
+                MemberChange(ts=stopped - 100, event="stops", **of),
+                MemberChange(ts=begin - minute + 500, event="starts", **of),
+            )  # fmt: skip
         await written(served, 0, step, start)
-        recorded_in(tmp_path, [(101, begin - minute, begin), (102, end, now)])
+        recorded_in(
+            tmp_path,
+            [
+                (100, stopped - 10 * minute, stopped),
+                (101, begin - minute, begin),
+                (102, end, now),
+            ],
+        )
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("The whole cluster was down from", ".lately")
-        await page.wait_text("for 20 min", ".lately")
+        await page.wait_text("for 20 min: no broker recorded anything.", ".lately")
+        await page.wait_text("for 49 min: all brokers had stopped in order.", ".lately")
+        for at, why in ((begin, "no broker recorded anything"), (stopped, "all brokers had stop")):
+            moment = datetime.fromtimestamp(at / 1000 + 300, UTC).isoformat()
+            await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
+            await page.wait_text(why, ".summary")
         assert not page.errors
 
 

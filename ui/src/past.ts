@@ -181,9 +181,11 @@ const GAPS_SHOWN = 5;
 export interface Down {
   begin: number;
   end: number;
+  inOrder: boolean; // whether all brokers that were there had recorded that they stop in order
 }
 
 const START_MS = 60_000;
+const DOWN_MS = 15_000; // so long no broker is silent that lives
 
 // From when on the archives that answer have records, and when the cluster was down since.
 export interface Recorded {
@@ -202,10 +204,27 @@ export async function askRecorded(): Promise<Recorded> {
   let last = Infinity;
   for (const { begin, end } of runs) {
     const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
-    if (begin - last > GAP_MS && started && !isDaemon) downs.push({ begin: last, end: begin });
+    if (begin - last > DOWN_MS && started && !isDaemon)
+      downs.push({ begin: last, end: begin, inOrder: allStopped(parts, last) });
     last = last === Infinity ? end : Math.max(last, end);
   }
   return { begin: runs[0]?.begin ?? Infinity, downs };
+}
+
+// As `_all_stopped` of leader/interruptions.py.
+function allStopped(parts: ArchivedEvents[], begin: number): boolean {
+  const there = parts.filter(({ recorded }) =>
+    recorded.some(({ end }) => begin - end >= 0 && begin - end <= START_MS),
+  );
+  return there.every(({ part, events: some }) => {
+    const own = some.find(
+      ({ ts, record }) =>
+        ts <= begin + DOWN_MS &&
+        text(record, "of") === part &&
+        ["starts", "stops"].includes(text(record, "event")),
+    );
+    return own !== undefined && text(own.record, "event") === "stops";
+  });
 }
 
 // What a client did, or what was done to it, the newest first.
