@@ -51,6 +51,7 @@ pytestmark = [
 TOPIC = "persistent://public/default/shown"
 V1 = "/loadmanager/v1"
 PLACED = "one of 3 equally good brokers"
+LATER = "the only broker that could be chosen"
 
 
 @pytest.fixture(scope="module")
@@ -480,10 +481,15 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await written(served, 0, placed, made, late, *loads[:1])
         await written(served, 1, *members, *loads[1:], took)
         await served.own(FIRST, at=0)
+        newest = structs.replace(
+            placed, ts=SystemClock().now_ms() + 1, bundle=SECOND, ids=["0-4"], reason=LATER
+        )
+        await written(served, 1, newest)  # after this term began, by a broker that knew it not yet
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("placed on", "#decisions")
         await page.wait_text(PLACED, "#decisions")
+        await page.wait_text(LATER, "#decisions .entries li")  # the first one
         await page.wait_text("PUT made", "#changes")
         await page.wait_text("DELETE made later", "#changes")  # before a restart, after others
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
