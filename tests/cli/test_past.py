@@ -468,6 +468,8 @@ async def test_an_outage_of_the_store_in_which_a_broker_ended(
         )
         assert text in (await shell.run("status", "--at", clock(at)))[1]
         assert text in (await shell.run("status", "--at", clock(at - 12_000)))[1]
+        assert text in (await shell.run("status", "--at", clock(at + 10_000)))[1]  # it lives or not
+        assert text not in (await shell.run("status", "--at", clock(at + MINUTE)))[1]
         assert text not in (await shell.run("status", "--at", clock(at - MINUTE)))[1]
         out = (await shell.run("history", ids[1]))[1]
         assert f"{ids[1]} has had no answer of the metadata store for 4.0 s" in out

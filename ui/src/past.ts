@@ -413,8 +413,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
     findings: findingsAt(found.parts, came.parts, at),
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
-    lapses: lapses.filter((it) => sinceOf(it) <= at && at <= it.end).map(lapseThen),
-    lately: lapses.filter(({ end }) => end < at).map(lapseTold),
+    lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
+    lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
     notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
@@ -583,6 +583,9 @@ const STILL = "frozen, or without a CPU";
 const sinceOf = ({ begin, stood, answered }: Lapse): number =>
   answered && !stood.size ? Math.min(begin, answered) : begin;
 
+// One without a recorded end lasted until its brokers would have given their next signs.
+const untilOf = ({ end, open }: Lapse): number => (open ? end + SIGN_MS : end);
+
 export interface LapseTold {
   end: number;
   text: string;
@@ -685,7 +688,7 @@ async function askLapses(since: number, until: number | null): Promise<Lapse[]> 
     }
   });
   const times = [...joined(told).sort((a, b) => a.begin - b.begin), ...unended(parts)];
-  return together(times.filter(({ end }) => end >= since));
+  return together(times.filter(({ end, open }) => end + (open ? SIGN_MS : 0) >= since));
 }
 
 // As `together` of engine/history/lapses.py.

@@ -11,7 +11,6 @@ import click
 from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
-    SIGN_MS,
     EventsOfAll,
     events_of,
     incomplete,
@@ -50,7 +49,7 @@ from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
-from loadmanager.engine.history.lapses import Unproven
+from loadmanager.engine.history.lapses import SIGN_MS, Unproven
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from loadmanager.cli.admin.archives import (
-    SIGN_MS,
     STARTS_MAX,
     LoadsOfAll,
     ended_before,
@@ -18,7 +17,14 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span, time_of_day
-from loadmanager.engine.history.lapses import SAME_MS, SessionLapse, Unproven, together, unproven_of
+from loadmanager.engine.history.lapses import (
+    SAME_MS,
+    SIGN_MS,
+    SessionLapse,
+    Unproven,
+    together,
+    unproven_of,
+)
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
@@ -141,7 +147,8 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
         runs = parts[broker].recorded if broker in parts else ()
         return max([at_ms, *(run.end for run in runs if run.begin <= at_ms)])
 
-    return [it for it in unproven_of(changes, last_sign) if it.until >= since_ms]
+    times = unproven_of(changes, last_sign)
+    return [it for it in times if it.until + (SIGN_MS if it.is_open else 0) >= since_ms]
 
 
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
@@ -160,7 +167,7 @@ def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
 def lapses_at(admin: AdminClient, at_ms: int) -> list[str]:
     """Which brokers had no answer of the metadata store or stood still at a moment."""
     lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
-    return [it.then for it in lapses if it.since <= at_ms <= it.end]
+    return [it.then for it in lapses if it.covers(at_ms)]
 
 
 def outage_now(admin: AdminClient, at_ms: int) -> list[str]:

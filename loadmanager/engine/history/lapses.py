@@ -14,6 +14,8 @@ ENDED_MS, PROVEN_MS = 8_000, 12_000
 """One outage of the store ends the leases of brokers within a quarter of the session timeout, and
 they connect again within seconds.
 """
+SIGN_MS = 12_000
+"""A broker that lives gives a sign within this time."""
 CONSEQUENCE_MS = 5_000
 """What a broker could not do in such a time it does at most this long afterwards: it closes the
 topics of bundles that it has lost, say.
@@ -90,6 +92,12 @@ class SessionLapse:
         near = abs((it.answered or 0) - (self.answered or 0)) <= ENDED_MS
         may_end = it.is_open and (self.is_open or it.until <= self.end)
         return self.is_of_store and near and (ended_near or may_end)
+
+    def covers(self, at_ms: int) -> bool:
+        """Whether it lasted at a moment, as far as it is known: one without a recorded end until
+        its brokers would have given their next signs.
+        """
+        return self.since <= at_ms <= self.end + (SIGN_MS if self.is_open else 0)
 
     @property
     def is_of_store(self) -> bool:
