@@ -632,7 +632,7 @@ async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
             [
                 (100, stopped - 10 * minute, stopped),
                 (101, begin - minute, begin),
-                (102, end, now),
+                (102, end, now - 100 * minute),
             ],
         )
         await page.size(1200, 800)
@@ -644,6 +644,9 @@ async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
             moment = datetime.fromtimestamp(at / 1000 + 300, UTC).isoformat()
             await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
             await page.wait_text(why, ".summary")
+        moment = datetime.fromtimestamp(now / 1000 - 3_000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
+        await page.wait_text("the last record before is of", ".summary")
         assert not page.errors
 
 

@@ -475,6 +475,33 @@ async def test_an_outage_of_the_store_in_which_a_broker_ended(
         assert f"{ids[1]} has had no answer of the metadata store for 4.0 s" in out
 
 
+async def test_a_time_in_which_no_broker_recorded_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said from when until when, also while no broker has recorded that it started since: the
+    one that answers may still wait to register.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        for index in range(2):
+            of = served.broker_id(index)
+            start = MemberChange(ts=now - 90 * MINUTE, broker=of, of=of, event="starts")
+            await written(served, index, start)
+        first, last = now - 60 * MINUTE, now - 20 * MINUTE
+        recorded_in(tmp_path, [(1, now - 90 * MINUTE, first), (2, now - 40 * MINUTE, last)])
+        out = (await shell.run("status", "--at", clock(now - 10 * MINUTE)))[1]
+        assert f"no broker has recorded anything since {clock(last)}: all had ended, or " in out
+        out = (await shell.run("status", "--at", clock(now - 50 * MINUTE)))[1]
+        until = clock(now - 40 * MINUTE)
+        assert f"no broker recorded anything from {clock(first)} to {until}: all had" in out
+        start = MemberChange(ts=now - 40 * MINUTE + 500, broker=name, of=name, event="starts")
+        await written(served, 0, start)
+        recorded_in(tmp_path, [(1, now - 90 * MINUTE, first), (2, now - 40 * MINUTE, last)])
+        out = (await shell.run("status", "--at", clock(now - 50 * MINUTE)))[1]
+        assert f"the whole cluster was down from {clock(first)} to {until}" in out
+
+
 async def test_nobody_led_while_the_whole_cluster_was_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

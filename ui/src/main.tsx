@@ -20,7 +20,7 @@ import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves, notBack, known as recent } from "./moves";
 import { COUNTED_MS, absenceText, clients, isCounted, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
-import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, lastBefore, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { More, Side } from "./story";
@@ -155,7 +155,11 @@ function status(now: Cluster): { text: string; level: string } {
   }
   const [lapse] = pastLapses.value;
   if (lapse) return { text: lapse, level: "bad" };
-  if (then && !now.brokers.some(runs)) return { text: "Nothing is recorded of then.", level: "warn" };
+  if (then && !now.brokers.some(runs)) {
+    const last = lastBefore(then.at);
+    const since = last === null ? "" : `: the last record before is of ${utc(last)}`;
+    return { text: `Nothing is recorded of then${since}.`, level: "warn" };
+  }
   const { moves: queue, paused } = now;
   const gone = absences(now);
   const lost = gone.filter(({ how }) => how === "lost");

@@ -190,6 +190,7 @@ const DOWN_MS = 15_000; // so long no broker is silent that lives
 // From when on the archives that answer have records, and when the cluster was down since.
 export interface Recorded {
   begin: number; // Infinity: they have none
+  ends: number[]; // when processes gave their last signs
   downs: Down[];
 }
 
@@ -208,7 +209,7 @@ export async function askRecorded(): Promise<Recorded> {
       downs.push({ begin: last, end: begin, inOrder: allStopped(parts, last) });
     last = last === Infinity ? end : Math.max(last, end);
   }
-  return { begin: runs[0]?.begin ?? Infinity, downs };
+  return { begin: runs[0]?.begin ?? Infinity, ends: runs.map(({ end }) => end), downs };
 }
 
 // As `_all_stopped` of leader/interruptions.py.

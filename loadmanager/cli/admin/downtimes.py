@@ -28,13 +28,14 @@ from loadmanager.engine.history.lapses import (
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
-from loadmanager.leader.interruptions import ClusterDown, downs_of
+from loadmanager.leader.interruptions import DOWN_MS, ClusterDown, between, downs_of
 
 STORE = "metadata store"
 """What a broker names that cannot lead, or knows no leader, for want of it."""
 NAMED_MAX = 3
 LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
+NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
@@ -186,13 +187,36 @@ def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
     return []
 
 
+def silence_around(admin: AdminClient, at_ms: int) -> list[str]:
+    """From when until when no broker recorded anything, around a moment: the whole cluster may have
+    been down, though none has recorded yet that it started after that.
+    """
+    values = [("kind", MemberChange.kind), ("limit", 1)]
+    try:
+        answer = parts_of(admin, "events", values, ArchivedEvents)
+    except LoadManagerError:
+        return []
+    runs = [run for part in answer.parts.values() for run in part.recorded]
+    last_ms = max((run.end for run in runs), default=at_ms)
+    if answer.of_daemon or answer.missing:  # one that does not answer may have recorded then
+        return []
+    if last_ms < at_ms and now_ms() - last_ms > DOWN_MS:
+        return [f"no broker has recorded anything since {clock(last_ms)}: {NONE_RECORDED}"]
+    return [
+        f"no broker recorded anything from {clock(begin)} to {clock(end)}: {NONE_RECORDED}"
+        for begin, end in between(runs, DOWN_MS)
+        if begin < at_ms < end
+    ]
+
+
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     """Have the loads of a moment say which brokers could not prove their sessions then, which were
     lost about then, and that the whole cluster was down, if it was.
     """
     past.outages = [*lapses_at(admin, at_ms), *outage_now(admin, at_ms)]
     if past.silent:
-        past.outages[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+        downs = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+        past.outages[:0] = downs or silence_around(admin, at_ms)
     past.lost = lost_about(admin, at_ms)
     past.notes[:0] = [*past.outages, *lost_lines(past.lost)]
 
