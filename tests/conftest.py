@@ -95,6 +95,7 @@ def _logging_stays_as_it_was() -> Iterator[None]:
         for handler in list(root.handlers):
             if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter):
                 root.removeHandler(handler)
+                handler.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

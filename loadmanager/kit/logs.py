@@ -5,10 +5,16 @@ Libraries log through the standard module; their lines look the same.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
 import sys
+import threading
+import time
 import traceback
+from logging.handlers import QueueHandler
+from queue import Full, Queue
 from typing import Any, TextIO
 
 import structlog
@@ -27,6 +33,10 @@ LIBRARIES = {
 
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 """Least level → the journal's number; 7 is for what is below all."""
+LINES_MAX = 10_000
+"""Lines that wait to be written."""
+WRITTEN_S = 1.5
+"""Whoever ends waits so long for lines that are not written yet."""
 FOR_PROGRAMS = ("logger", "monotonic_s", "scope", "session", "state_before")
 """Fields that lines on a terminal leave out."""
 
@@ -54,7 +64,7 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         )
     )
     last = [structlog.processors.format_exc_info, renderer] if as_json else [_short, renderer]
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _handler_of(sys.stderr)
     formatter = _Prioritised if _goes_to_the_journal() else structlog.stdlib.ProcessorFormatter
     handler.setFormatter(
         formatter(
@@ -63,7 +73,9 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         )
     )
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    before, root.handlers[:] = root.handlers[:], [handler]
+    for each in before:
+        each.close()
     root.setLevel(level.upper())
     for name, least in LIBRARIES.items():
         logging.getLogger(name).setLevel(max(least, root.level))
@@ -77,6 +89,93 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def _handler_of(stream: TextIO) -> logging.Handler:
+    try:
+        return LineWriter(stream.fileno(), stream.encoding)
+    except OSError:  # a stream of a test has no file
+        return logging.StreamHandler(stream)
+
+
+class LineWriter(QueueHandler):
+    """Writes lines in a thread of its own: a terminal that is stopped (Ctrl-S), or a pipe that
+    nobody reads, stops nobody who logs.
+
+    What is too much meanwhile is dropped, and counted by a line. `flush`, at the end of the process
+    too, waits for what is not written yet, and so does a critical line, after which a process may
+    end at once; each waits for `WRITTEN_S` at most.
+    """
+
+    def __init__(self, fd: int, encoding: str, lines_max: int = LINES_MAX) -> None:
+        self._lines = Queue[bytes](lines_max)
+        super().__init__(self._lines)
+        self._fd = fd
+        self._encoding = encoding
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line, whose text is made here: what it says may change."""
+        super().emit(record)
+        if record.levelno >= logging.CRITICAL:
+            self.flush()
+
+    def prepare(self, record: logging.LogRecord) -> bytes:
+        """The line."""
+        return f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
+
+    def enqueue(self, record: Any) -> None:
+        """Have a line written, after one that says how many were dropped before it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
+            self._thread.start()
+        try:
+            self._say_dropped()
+            self._lines.put_nowait(record)
+        except Full:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """Wait until all is written, for a moment at most."""
+        with contextlib.suppress(Full):
+            self._say_dropped()
+        until_s = time.monotonic() + WRITTEN_S
+        with self._lines.all_tasks_done:
+            while self._lines.unfinished_tasks and (left_s := until_s - time.monotonic()) > 0:
+                self._lines.all_tasks_done.wait(left_s)
+
+    def close(self) -> None:
+        """Write nothing more than what has come so far."""
+        if self._thread is not None:
+            self.flush()
+            with contextlib.suppress(Full):
+                self._lines.put_nowait(b"")
+            self._thread = None
+        super().close()
+
+    def _say_dropped(self) -> None:
+        if self._dropped:
+            text = f"{self._dropped} lines of the log were dropped: nothing took them"
+            note = logging.LogRecord("log", logging.WARNING, "", 0, text, None, None)
+            self._lines.put_nowait(self.prepare(note))
+            self._dropped = 0
+
+    def _write_all(self) -> None:
+        while line := self._lines.get():
+            self._write(line)
+            self._lines.task_done()
+        self._lines.task_done()
+
+    def _write(self, line: bytes) -> None:
+        """Not through the stream, whose lock a line that waits would hold to the end."""
+        while line:
+            try:
+                line = line[os.write(self._fd, line) :]
+            except BlockingIOError:  # a program that shares the terminal has set this
+                select.select([], [self._fd], [])
+            except OSError:
+                return  # nobody is there to read it
 
 
 class _Prioritised(structlog.stdlib.ProcessorFormatter):

@@ -210,6 +210,7 @@ class ComposedMember:
             end_when_lost=session.session_expired_policy == "shutdown",
         )
         keeper.on_unproven, keeper.on_proven = self.wellness.lost_lease, self.ownership_log.proven
+        keeper.on_silent = self.ownership_log.silent
         return keeper
 
     def _build_leads(self, stats_interval_s: Callable[[], float]) -> Leads:

@@ -18,6 +18,12 @@ from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, SelfFencing
 
 CHECK_INTERVAL_S = 0.1
+LOOK_S = 1.0
+"""How often it is looked whether the store answers, while the session is proven."""
+SILENT_S = 3.0
+"""A store that gives no answer for so long is told to be silent: an election of ZooKeeper's is
+mostly over by then.
+"""
 REGISTER_RETRY_S = 1.0
 BY_ITSELF = "the broker serves again by itself when the store answers"
 SILENT = f"the metadata store has not answered for most of the session timeout; {BY_ITSELF}"
@@ -60,8 +66,17 @@ class SessionKeeper:
         """Called when the lease has run out, or the session is lost."""
         self.on_proven: Callable[[float, float], None] = lambda _seconds, _unanswered_s: None
         """Called when the lease is held again, with how long it was not, and how long before that
-        the last heartbeat was sent that the store answered.
+        the last heartbeat was sent that the store answered. Also, with 0 and how long the store was
+        silent, when it answers again after `on_silent` and the lease was held all the time.
         """
+        self.on_silent: Callable[[float], None] = lambda _silent_s: None
+        """Called once the store has given no answer for some seconds, with how long ago its last
+        one was. `on_proven` follows, unless this process ends before.
+        """
+        self._unanswered_since_s: float | None = None
+        """Since when this process has seen, while it ran, that there is no answer."""
+        self._answered_s: float | None = None
+        """When the last answer before the silence was of which `on_silent` has been called."""
         self._ended_s: float | None = None
         """When the lease ended, while it is not held."""
         self._unanswered_s = 0.0
@@ -88,7 +103,8 @@ class SessionKeeper:
                 self._tell_proven()
                 self._end_without_lease()
                 self._ownership.give_up_interrupted()
-                await sleep(left_s)
+                self._tell_silent()
+                await sleep(min(left_s, LOOK_S))
                 continue
             if self._ended_s is None:
                 lease = self._store.lease
@@ -97,6 +113,7 @@ class SessionKeeper:
                 self._unanswered_s = max(0.0, lease.proven_until_s - answered_s)
             if not self._fenced:
                 self.fence_unproven()
+            self._tell_silent()
             await sleep(CHECK_INTERVAL_S)
 
     def verify_registration(self) -> None:
@@ -118,9 +135,30 @@ class SessionKeeper:
             self._fence(why, self._hosting.fence_unproven(self._ownership.settled()))
 
     def _tell_proven(self) -> None:
+        now_s = self._clock.monotonic_s()
         if self._ended_s is not None:
-            self.on_proven(self._clock.monotonic_s() - self._ended_s, self._unanswered_s)
-            self._ended_s = None
+            self.on_proven(now_s - self._ended_s, self._unanswered_s)
+        elif self._answered_s is not None and not self._store.lease.unanswered:
+            self.on_proven(0.0, now_s - self._answered_s)
+        else:
+            return
+        self._ended_s = self._answered_s = None
+
+    def _tell_silent(self) -> None:
+        """Tell once that the store is silent: whoever lives no longer when it answers again could
+        not tell then. A process that stood still sees the silence later than it began.
+        """
+        lease, now_s = self._store.lease, self._clock.monotonic_s()
+        if not lease.unanswered:
+            self._unanswered_since_s = None
+            return
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = now_s
+        silent_s = now_s - lease.answered_s
+        was_seen = now_s - self._unanswered_since_s >= LOOK_S
+        if self._answered_s is None and lease.answered_s and was_seen and silent_s >= SILENT_S:
+            self._answered_s = lease.answered_s
+            self.on_silent(silent_s)
 
     def _end_without_lease(self) -> None:
         if self.unleased_bundles:

@@ -69,12 +69,13 @@ class AbsenceRecords:
 
     @cached_property
     def _own(self) -> dict[str, list[int]]:
-        """Broker → when it recorded a load, a step of a bundle or a decision, or that it started or
-        stopped. Without the loss of a bundle, which a broker that was paused finds out later.
+        """Broker → when it recorded a load, a step of a bundle or a decision, or that it started,
+        stopped or had no answer of the metadata store. Without the loss of a bundle, which a broker
+        that was paused finds out later.
         """
         signs = {broker: list(starts) for broker, starts in self._starts.items()}
         for change in self.day.facts.members:
-            if change["event"] == "stops":
+            if change["event"] in ("stops", "unanswered"):
                 signs.setdefault(change["of"], []).append(change["ts"])
         for step in self.day.facts.steps:
             if step.cause != LifeCause.LOSS.value:

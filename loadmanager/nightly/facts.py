@@ -373,7 +373,7 @@ class Facts:
             "SELECT ts, broker, of, event, how, epoch, before, unheardMs AS unheard_ms, "
             "leftAt AS left_at, tookMs AS took_ms "
             f"FROM {good('member')} "
-            "WHERE event IN ('left', 'leads', 'starts', 'stops', 'stood', 'proven') "
+            "WHERE event IN ('left', 'leads', 'starts', 'stops', 'stood', 'unanswered', 'proven') "
             f"ORDER BY ts DESC, broker, of, event, how, epoch LIMIT {CHANGES_MAX}"
         )
         return sorted(changes, key=lambda row: (row["ts"], row["broker"], row["of"]))

@@ -51,6 +51,7 @@ pytestmark = [
 TOPIC = "persistent://public/default/shown"
 V1 = "/loadmanager/v1"
 PLACED = "one of 3 equally good brokers"
+LATER = "the only broker that could be chosen"
 
 
 @pytest.fixture(scope="module")
@@ -480,10 +481,15 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await written(served, 0, placed, made, late, *loads[:1])
         await written(served, 1, *members, *loads[1:], took)
         await served.own(FIRST, at=0)
+        newest = structs.replace(
+            placed, ts=SystemClock().now_ms() + 1, bundle=SECOND, ids=["0-4"], reason=LATER
+        )
+        await written(served, 1, newest)  # after this term began, by a broker that knew it not yet
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("placed on", "#decisions")
         await page.wait_text(PLACED, "#decisions")
+        await page.wait_text(LATER, "#decisions .entries li")  # the first one
         await page.wait_text("PUT made", "#changes")
         await page.wait_text("DELETE made later", "#changes")  # before a restart, after others
         await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
@@ -541,16 +547,30 @@ async def test_who_was_refused_and_who_could_not_prove_a_session(tmp_path: Path)
             unheard_ms=22_000,
         )  # fmt: skip
         await written(served, 0, lapse, earlier, lost, turned_away, freeze, late, silence)
+        other = served.broker_id(1)
+        begun = MemberChange(
+            ts=now - 180_000, broker=other, of=other, event="unanswered", unheard_ms=4_000
+        )
+        short = MemberChange(
+            ts=now - 400_000, broker=other, of=other, event="proven", took_ms=0, unheard_ms=9_000
+        )
+        await written(served, 1, short, begun)
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
+        no_answer = f"{other} had no answer of the metadata store"
+        await page.wait_text(f"at least {no_answer}: no record tells how that ended.", ".lately")
+        await page.click(".lately .more button")
         await page.wait_text(f"(4.0 s) {first} could not prove its session", ".lately")
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
         away = f"(62 s) at most {first} had no answer of the metadata store: its session was not"
         await page.wait_text(away, ".lately")
+        short_of = f"(9.0 s) at most {no_answer}: its session stayed proven."
+        await page.wait_text(short_of, ".lately")
         moment = datetime.fromtimestamp((now - 60_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
         await page.wait_text(f"(5.1 s) {first} stood still: frozen, or without a CPU.", ".lately")
-        assert await page.value("document.querySelectorAll('.lately > li').length") == 2
+        await page.wait_text("and 1 more: show them", ".lately")  # the loss was after that
+        assert await page.value("document.querySelectorAll('.lately > li').length") == 4
         await page.go(served.url() + "/ui")
         losses = "2 losses of 1 broker, 1 standstill of brokers"
         today = f"{losses}, 2 interruptions of clients, as leaders counted, longest 5.0 s"
@@ -591,19 +611,42 @@ async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(
 
 
 async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
-    """It is said of the last day, whatever time is shown."""
+    """It is said of the last day, whatever time is shown; and whether all had stopped in order."""
     now, minute = SystemClock().now_ms(), 60_000
     begin, end = now - 300 * minute, now - 280 * minute
     async with serving(values=in_folder(tmp_path)) as served, browser() as page:
         first = served.broker_id(0)
         step = a_decision(begin - minute, "place", bundle=FIRST, destination=first)
         start = MemberChange(ts=end + 500, broker=first, of=first, event="starts")
+        stopped = begin - 50 * minute
+        for index in range(2):
+            of = {"broker": served.broker_id(index), "of": served.broker_id(index)}
+            await written(
+                served, index,
+                MemberChange(ts=stopped - 100, event="stops", **of),
+                MemberChange(ts=begin - minute + 500, event="starts", **of),
+            )  # fmt: skip
         await written(served, 0, step, start)
-        recorded_in(tmp_path, [(101, begin - minute, begin), (102, end, now)])
+        recorded_in(
+            tmp_path,
+            [
+                (100, stopped - 10 * minute, stopped),
+                (101, begin - minute, begin),
+                (102, end, now - 100 * minute),
+            ],
+        )
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("The whole cluster was down from", ".lately")
-        await page.wait_text("for 20 min", ".lately")
+        await page.wait_text("for 20 min: no broker recorded anything.", ".lately")
+        await page.wait_text("for 49 min: all brokers had stopped in order.", ".lately")
+        for at, why in ((begin, "no broker recorded anything"), (stopped, "all brokers had stop")):
+            moment = datetime.fromtimestamp(at / 1000 + 300, UTC).isoformat()
+            await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
+            await page.wait_text(why, ".summary")
+        moment = datetime.fromtimestamp(now / 1000 - 3_000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=60")
+        await page.wait_text("the last record before is of", ".summary")
         assert not page.errors
 
 

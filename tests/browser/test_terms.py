@@ -103,6 +103,13 @@ async def test_the_heat_goes_on_into_earlier_terms(tmp_path: Path) -> None:
             await page.wait_text(f"{other} began to lead at", "#heat")
 
 
+CHOOSE_A_TIME = """(() => {
+    const slider = document.querySelector(".timebar #time");
+    slider.value = 990;
+    slider.dispatchEvent(new Event("change", { bubbles: true }));
+})()"""
+
+
 def _recorded(cluster: Cluster, index: int) -> list[str]:
     """The bundles whose traffic a broker has recorded."""
     until = SystemClock().now_ms()
@@ -144,6 +151,9 @@ async def test_a_page_that_is_opened_while_the_metadata_store_is_away(tmp_path: 
                 for index in range(2):
                     assert cluster.broker_id(index) in shown
                 assert shown.count("reported at") == 2
+                await page.value(CHOOSE_A_TIME)
+                await page.wait_text("what the brokers recorded", ".past-note")
+                await page.wait("!document.querySelector('.trouble')")
                 await page.go(f"http://{cluster.broker_id(0)}/ui?at={moment}&last=60")
                 await page.wait("document.querySelectorAll('.broker.active').length === 2")
                 await page.wait_text(f"{leader} led", ".top")

@@ -196,6 +196,62 @@ def test_an_outage_of_the_store_begins_with_its_last_answer() -> None:
     assert str(froze).endswith("(60 s) b1 stood still: frozen, or without a CPU")
 
 
+def test_an_outage_whose_end_nobody_recorded_lasted_at_least_until_the_last_sign() -> None:
+    """Of a broker that ended meanwhile, by its next start at the latest; together with those that
+    lived, of which the end is recorded.
+    """
+
+    def change(event: str, at_ms: int, of: str = "b1", **more: Any) -> MemberChange:
+        return MemberChange(ts=NOW + at_ms, broker=of, of=of, event=event, **more)
+
+    began = change("unanswered", 4_000, unheard_ms=4_000)
+
+    def sign(_broker: str, _at_ms: int) -> int:
+        return NOW + 20_000
+
+    (open_,) = unproven_of([began], sign)
+    assert (open_.answered, open_.until, open_.is_open) == (NOW, NOW + 20_000, True)
+    (again,) = unproven_of([change("starts", 9_000), began], sign)
+    assert (again.answered, again.until, again.is_open) == (NOW, NOW + 9_000, True)
+    (lapse,) = lapses_of([open_])
+    assert lapse.is_of_store
+    assert (lapse.since, lapse.end) == (NOW, NOW + 20_000)
+    assert str(lapse) == (
+        f"from {clock(NOW)} until {clock(NOW + 20_000)} at least b1 had no answer of the metadata "
+        "store: no record tells how that ended"
+    )
+    lived = change("proven", 60_000, "b2", took_ms=35_000, unheard_ms=25_000)
+    (lapse,) = lapses_of(unproven_of([lived, began], sign))
+    assert (lapse.since, lapse.begin, lapse.end) == (NOW, NOW + 25_000, NOW + 60_000)
+    assert lapse.brokers == {"b1", "b2"}
+    assert not lapse.is_open
+    ended = change("proven", 60_000, took_ms=35_000, unheard_ms=25_000)
+    (lapse,) = lapses_of(unproven_of([ended, began], sign))
+    assert not lapse.is_open
+    later = change("unanswered", 30_000, "b3", unheard_ms=4_000)
+    assert len(lapses_of(unproven_of([began, later], sign))) == 2
+
+
+def test_an_outage_that_was_shorter_than_the_lease_is_told() -> None:
+    """Nobody's session was unproven."""
+
+    def change(event: str, at_ms: int, of: str, **more: Any) -> MemberChange:
+        return MemberChange(ts=NOW + at_ms, broker=of, of=of, event=event, **more)
+
+    changes = [
+        change("unanswered", 4_000, "b1", unheard_ms=4_000),
+        change("unanswered", 5_000, "b2", unheard_ms=4_000),
+        change("proven", 12_000, "b1", took_ms=0, unheard_ms=12_000),
+        change("proven", 14_000, "b2", took_ms=0, unheard_ms=13_000),
+    ]
+    (lapse,) = lapses_of(unproven_of(changes))
+    assert str(lapse) == (
+        f"from {clock(NOW + 1_000)} to {clock(NOW + 14_000)} (13 s) at most b1, b2 had no answer "
+        "of the metadata store: their sessions stayed proven"
+    )
+    assert lapse.then.startswith("THE METADATA STORE DID NOT ANSWER 2 BROKERS THEN: ")
+
+
 def test_what_is_not_served_again_is_told_of_all() -> None:
     """Bundles without an owner, and clients that are not back."""
     two = [cut_off(1), cut_off(2)]

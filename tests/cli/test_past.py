@@ -443,6 +443,65 @@ async def test_a_broker_whose_loss_was_noticed_after_the_moment(
         assert f"{ids[1]}, asked after it was lost: it cannot be reached (its process has" in out
 
 
+async def test_an_outage_of_the_store_in_which_a_broker_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It recorded that the outage began, and nobody that it ended: it lasted at least until its
+    last sign.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    at = now - 20 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        ids = [served.broker_id(index) for index in range(2)]
+        for index, broker in enumerate(ids):
+            load = {"ts": at - MINUTE, "broker": broker, "interval_ms": MINUTE}
+            await written(served, index, BrokerLoad(**load, usage=0.5, bundles=3, **UNUSED))
+        own: dict[str, Any] = {"broker": ids[1], "of": ids[1]}
+        silent = {"event": "unanswered", "unheard_ms": 4_000}
+        await written(served, 1, MemberChange(ts=at - 10_000, **own, **silent))
+        recorded_in(tmp_path, [(1, at - 5 * MINUTE, now)])
+        ended_in(tmp_path, ids[1], at + 2_000)
+        text = (
+            f"from {clock(at - 14_000)} until {clock(at + 2_000)} at least {ids[1]} had no answer "
+            "of the metadata store: no record tells how that ended"
+        )
+        assert text in (await shell.run("status", "--at", clock(at)))[1]
+        assert text in (await shell.run("status", "--at", clock(at - 12_000)))[1]
+        assert text in (await shell.run("status", "--at", clock(at + 10_000)))[1]  # it lives or not
+        assert text not in (await shell.run("status", "--at", clock(at + MINUTE)))[1]
+        assert text not in (await shell.run("status", "--at", clock(at - MINUTE)))[1]
+        out = (await shell.run("history", ids[1]))[1]
+        assert f"{ids[1]} has had no answer of the metadata store for 4.0 s" in out
+
+
+async def test_a_time_in_which_no_broker_recorded_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said from when until when, also while no broker has recorded that it started since: the
+    one that answers may still wait to register.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        for index in range(2):
+            of = served.broker_id(index)
+            start = MemberChange(ts=now - 90 * MINUTE, broker=of, of=of, event="starts")
+            await written(served, index, start)
+        first, last = now - 60 * MINUTE, now - 20 * MINUTE
+        recorded_in(tmp_path, [(1, now - 90 * MINUTE, first), (2, now - 40 * MINUTE, last)])
+        out = (await shell.run("status", "--at", clock(now - 10 * MINUTE)))[1]
+        assert f"no broker has recorded anything since {clock(last)}: all had ended, or " in out
+        out = (await shell.run("status", "--at", clock(now - 50 * MINUTE)))[1]
+        until = clock(now - 40 * MINUTE)
+        assert f"no broker recorded anything from {clock(first)} to {until}: all had" in out
+        start = MemberChange(ts=now - 40 * MINUTE + 500, broker=name, of=name, event="starts")
+        await written(served, 0, start)
+        recorded_in(tmp_path, [(1, now - 90 * MINUTE, first), (2, now - 40 * MINUTE, last)])
+        out = (await shell.run("status", "--at", clock(now - 50 * MINUTE)))[1]
+        assert f"the whole cluster was down from {clock(first)} to {until}" in out
+
+
 async def test_nobody_led_while_the_whole_cluster_was_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+
+from loadmanager.kit.logs import LINES_MAX
 
 PROLOGUE = (
     "import logging, structlog; from loadmanager.kit.logs import "
@@ -146,6 +150,64 @@ def test_tracebacks_on_a_terminal() -> None:
     assert traceback[0].strip() == "Traceback (most recent call last):"
     assert traceback[-2:] == ["    ValueError: bad", "    12:00:00 [info] all is well\\x1b[2J"]
     assert "secret" not in "".join(lines)
+
+
+@contextlib.contextmanager
+def _unread(code: str) -> Iterator[subprocess.Popen[str]]:
+    """A process whose standard error nobody reads until the test does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_whoever_logs_does_not_wait_for_whoever_reads() -> None:
+    """A stopped terminal, or a pipe that is full. What is too much is dropped and counted, at its
+    place; nothing else is lost.
+    """
+    code = (
+        "configure('info'); [log.info('line', number=n, more=100 * 'x') for n in range(30_000)]; "
+        "print('all are logged', flush=True); __import__('sys').stdin.readline(); "
+        "log.info('the last')"
+    )
+    with _unread(code) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "all are logged\n"
+        lines = [json.loads(process.stderr.readline()) for _ in range(LINES_MAX)]
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        lines += [json.loads(line) for line in process.stderr]
+        assert process.wait(120) == 0
+    numbers = [line["number"] for line in lines if line["event"] == "line"]
+    assert numbers == sorted(numbers)
+    notes = [line for line in lines if "dropped" in line["event"]]
+    dropped = sum(int(line["event"].partition(" ")[0]) for line in notes)
+    assert dropped > 0
+    assert len(numbers) + dropped == 30_000
+    assert lines[-1]["event"] == "the last"
+
+
+def test_a_process_ends_though_nobody_reads_its_log() -> None:
+    """Soon, as it ends otherwise."""
+    code = "configure('info'); [log.info('line', more=100 * 'x') for n in range(5_000)]"
+    with _unread(code) as process:
+        assert process.wait(120) == 0
+
+
+def test_a_critical_line_is_written_before_the_process_may_end() -> None:
+    """With all lines before it."""
+    code = "configure('info'); [log.info('line') for n in range(500)]; log.critical('it ends'); "
+    lines = _json(code + "__import__('os')._exit(0)")
+    assert [line["event"] for line in lines] == [*500 * ["line"], "it ends"]
 
 
 @pytest.mark.parametrize(("other", "prefixes"), [("", ["<6>", "<4>", "<3>", "<7>"]), ("1", [""])])

@@ -14,7 +14,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.lease import BEATS_MIN
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.tasks import Scope
-from loadmanager.member.session_keeper import SILENT, STOOD, SessionKeeper
+from loadmanager.member.session_keeper import SILENT, SILENT_S, STOOD, SessionKeeper
 from loadmanager.testing.cluster import LoopTime
 
 
@@ -138,6 +138,33 @@ async def test_it_is_told_for_how_long_the_lease_was_not_held() -> None:
         unproven_s, unanswered_s = told[0]
         assert 0 < unproven_s <= LoopTime().monotonic_s() - ended_s
         assert unanswered_s == ended_s - answered_s > 0
+        scope.cancel()
+
+
+async def test_a_silence_of_the_store_is_told_while_it_lasts() -> None:
+    """Once, some seconds after the last answer; and its end, when the lease was held all the
+    time.
+    """
+    async with MemoryTree().session(timeout_s=60) as store, Scope("test") as scope:
+        broker, told = Broker(store), list[tuple[float, ...]]()
+        broker.session_keeper.on_silent = lambda silent_s: told.append((silent_s,))
+        broker.session_keeper.on_proven = lambda *it: told.append(it)
+        scope.spawn(broker.session_keeper.watch_lease(), "lease")
+        store.suspend()
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+        ((silent_s,),) = told
+        assert SILENT_S <= silent_s <= LoopTime().monotonic_s() - store.lease.answered_s
+        await asyncio.sleep(10)
+        assert len(told) == 1
+        store.resume()
+        async with asyncio.timeout(5):
+            while len(told) < 2:
+                await asyncio.sleep(0.01)
+        unproven_s, unanswered_s = told[1]
+        assert unproven_s == 0 < silent_s <= unanswered_s
+        assert not broker.events  # nothing was fenced
         scope.cancel()
 
 

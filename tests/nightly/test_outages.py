@@ -453,6 +453,24 @@ def test_an_outage_of_the_metadata_store_has_a_card(tmp_path: Path) -> None:
     assert "only stored topics that were open went on" in card["hurt"]
 
 
+def test_an_outage_of_the_metadata_store_that_nobody_survived_has_a_card(tmp_path: Path) -> None:
+    """Its brokers recorded that it began, and started anew."""
+
+    def crashed(cluster: Cluster) -> None:
+        for broker in range(3):
+            silent = {"event": "unanswered", "unheardMs": 4_000}
+            member(cluster, broker, at(9, 30, 4), broker, **silent)
+            member(cluster, broker, at(9, 30, 40), broker, event="starts")
+
+    answer = told(tmp_path, crashed)
+    (row,) = answer["tables"]["lapses"]["rows"]
+    assert (row["ts"], row["until_ts"]) == (ms(at(9, 30)), ms(at(9, 30, 40)))
+    assert (row["what"], row["at_least"], row["unproven_s"]) == ("metadata store", True, 0)
+    (card,) = [card for card in answer["findings"] if card["question"] == "lapses"]
+    assert card["title"] == "The metadata store did not answer at 09:30 for at least 40 s"
+    assert "No record tells how it ended." in card["text"]
+
+
 def test_sessions_that_were_lost_by_it_are_its_effect(tmp_path: Path) -> None:
     """One card, as important as the worst of them."""
 

@@ -102,12 +102,19 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
   );
 }
 
+// The newest first, as `admin decisions` has them: a leader also tells of moves of before its term,
+// and brokers that do not lead may record later than it began. What both have, it knows better.
+function inOrder(own: Decision[], earlier: Decision[]): Decision[] {
+  const ids = new Set(own.map(({ id }) => id));
+  return [...own, ...earlier.filter(({ id }) => !ids.has(id))].sort((a, b) => b.ts - a.ts);
+}
+
 export function Decisions(): JSX.Element {
   const all = use(decisions);
   const then = use(when);
   const [choice, setChoice] = useState<keyof typeof CHOICES>("all");
   const { decisions: earlier } = useEarlier(null, all !== null && !then && all.length < FEW);
-  const shown = [...(all ?? []), ...earlier].filter(CHOICES[choice]);
+  const shown = inOrder(all ?? [], earlier).filter(CHOICES[choice]);
   const empty = !all
     ? "Waiting for the first answer."
     : all.length + earlier.length === 0

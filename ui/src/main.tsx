@@ -20,7 +20,7 @@ import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves, notBack, known as recent } from "./moves";
 import { COUNTED_MS, absenceText, clients, isCounted, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
-import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, lastBefore, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { More, Side } from "./story";
@@ -141,17 +141,25 @@ function moveText({ bundle, destination, endedAt, outcome }: Move, others: numbe
   return `${shortBundle(bundle)} moved${to} ${ago} ago: ${clients(outcome)}${more}.`;
 }
 
+// As `Downtime` of the command line has it.
+const whyDown = ({ inOrder }: Down): string =>
+  inOrder ? "all brokers had stopped in order" : "no broker recorded anything";
+
 function status(now: Cluster): { text: string; level: string } {
   const then = when.value;
   const down = then && downAt(then.at);
   if (down) {
     const took = `for ${duration(down.end - down.begin)}, until ${utc(down.end)}`;
-    const text = `The whole cluster was down, ${took}.`;
-    return { text, level: "bad" };
+    const text = `The whole cluster was down, ${took}: ${whyDown(down)}.`;
+    return { text, level: down.inOrder ? "warn" : "bad" };
   }
   const [lapse] = pastLapses.value;
   if (lapse) return { text: lapse, level: "bad" };
-  if (then && !now.brokers.some(runs)) return { text: "Nothing is recorded of then.", level: "warn" };
+  if (then && !now.brokers.some(runs)) {
+    const last = lastBefore(then.at);
+    const since = last === null ? "" : `: the last record before is of ${utc(last)}`;
+    return { text: `Nothing is recorded of then${since}.`, level: "warn" };
+  }
   const { moves: queue, paused } = now;
   const gone = absences(now);
   const lost = gone.filter(({ how }) => how === "lost");
@@ -243,10 +251,10 @@ const LossText = ({ of }: { of: string }): JSX.Element => (
   </>
 );
 
-const DownText = ({ of: { begin, end } }: { of: Down }): JSX.Element => (
+const DownText = ({ of }: { of: Down }): JSX.Element => (
   <>
-    The whole cluster was down from <Time at={begin} text={moment(begin, true)} /> to{" "}
-    <Time at={end} />, for {duration(end - begin)}: no broker recorded anything.
+    The whole cluster was down from <Time at={of.begin} text={moment(of.begin, true)} /> to{" "}
+    <Time at={of.end} />, for {duration(of.end - of.begin)}: {whyDown(of)}.
   </>
 );
 
@@ -495,7 +503,7 @@ function Page(): JSX.Element {
       <Trouble />
       <main class={state === "ok" ? "" : "old"} aria-busy={state === "loading"}>
         <Clusters />
-        {known && <TimeBar />}
+        {(known || state === "unavailable") && <TimeBar />}
         <PastNote />
         <Summary />
         <Lately />

@@ -181,13 +181,16 @@ const GAPS_SHOWN = 5;
 export interface Down {
   begin: number;
   end: number;
+  inOrder: boolean; // whether all brokers that were there had recorded that they stop in order
 }
 
 const START_MS = 60_000;
+const DOWN_MS = 15_000; // so long no broker is silent that lives
 
 // From when on the archives that answer have records, and when the cluster was down since.
 export interface Recorded {
   begin: number; // Infinity: they have none
+  ends: number[]; // when processes gave their last signs
   downs: Down[];
 }
 
@@ -202,10 +205,27 @@ export async function askRecorded(): Promise<Recorded> {
   let last = Infinity;
   for (const { begin, end } of runs) {
     const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
-    if (begin - last > GAP_MS && started && !isDaemon) downs.push({ begin: last, end: begin });
+    if (begin - last > DOWN_MS && started && !isDaemon)
+      downs.push({ begin: last, end: begin, inOrder: allStopped(parts, last) });
     last = last === Infinity ? end : Math.max(last, end);
   }
-  return { begin: runs[0]?.begin ?? Infinity, downs };
+  return { begin: runs[0]?.begin ?? Infinity, ends: runs.map(({ end }) => end), downs };
+}
+
+// As `_all_stopped` of leader/interruptions.py.
+function allStopped(parts: ArchivedEvents[], begin: number): boolean {
+  const there = parts.filter(({ recorded }) =>
+    recorded.some(({ end }) => begin - end >= 0 && begin - end <= START_MS),
+  );
+  return there.every(({ part, events: some }) => {
+    const own = some.find(
+      ({ ts, record }) =>
+        ts <= begin + DOWN_MS &&
+        text(record, "of") === part &&
+        ["starts", "stops"].includes(text(record, "event")),
+    );
+    return own !== undefined && text(own.record, "event") === "stops";
+  });
 }
 
 // What a client did, or what was done to it, the newest first.
@@ -394,8 +414,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
     findings: findingsAt(found.parts, came.parts, at),
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
-    lapses: lapses.filter((it) => sinceOf(it) <= at && at <= it.end).map(lapseThen),
-    lately: lapses.filter(({ end }) => end < at).map(lapseTold),
+    lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
+    lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
     notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
@@ -552,6 +572,8 @@ interface Lapse {
   names: Set<string>;
   stood: Map<string, number>; // broker → for how long it stood still, of those that did
   answered: number; // when the store had given one of them its last answer; 0: not known
+  open: boolean; // no record tells how it ended
+  unproven: boolean; // false: sessions were proven until it ended, or it is not known
 }
 
 const ENDED_MS = 8_000;
@@ -561,6 +583,9 @@ const STILL = "frozen, or without a CPU";
 
 const sinceOf = ({ begin, stood, answered }: Lapse): number =>
   answered && !stood.size ? Math.min(begin, answered) : begin;
+
+// One without a recorded end lasted until its brokers would have given their next signs.
+const untilOf = ({ end, open }: Lapse): number => (open ? end + SIGN_MS : end);
 
 export interface LapseTold {
   end: number;
@@ -578,10 +603,17 @@ function lapseThen(lapse: Lapse): string {
 function lapseText(lapse: Lapse): string {
   const { begin, end, names, stood } = lapse;
   const since = sinceOf(lapse);
-  const between = `From ${utc(since)} to ${utc(end)} (${duration(end - since)})`;
+  const between = lapse.open
+    ? `From ${utc(since)} until ${utc(end)} at least`
+    : `From ${utc(since)} to ${utc(end)} (${duration(end - since)})`;
   const all = [...names].sort();
   const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
   const who = `${all.slice(0, NAMED).join(", ")}${more}`;
+  if (lapse.open) return `${between} ${who} had no answer of the metadata store: no record tells how that ended.`;
+  if (!lapse.unproven) {
+    const stayed = all.length > 1 ? "their sessions stayed proven" : "its session stayed proven";
+    return `${between} at most ${who} had no answer of the metadata store: ${stayed}.`;
+  }
   if (since < begin) {
     const prove = all.length > 1 ? "they could not prove their sessions" : "its session was not proven";
     return `${between} at most ${who} had no answer of the metadata store: ${prove} from ${utc(begin)} on.`;
@@ -601,6 +633,7 @@ interface Unproven {
   of: string;
   stood: number;
   unanswered: number; // how long before it began the store had given its last answer; 0: not known
+  open: boolean; // as `is_open` of engine/history/lapses.py
 }
 
 // A session that was not proven because a process stood still is one with that.
@@ -615,7 +648,24 @@ function joined(times: Unproven[]): Unproven[] {
     last.end = Math.max(last.end, it.end);
     last.stood += it.stood;
   }
-  return all.sort((a, b) => a.begin - b.begin);
+  return all;
+}
+
+// What began and has no recorded end: it lasted at least until the last sign of its broker, or its
+// next start.
+function unended(parts: ArchivedEvents[]): Unproven[] {
+  return parts.flatMap(({ part, events: some, recorded }) => {
+    const own = some.filter(({ record }) => text(record, "of") === part).sort((a, b) => a.ts - b.ts);
+    return own.flatMap(({ ts, record }, index): Unproven[] => {
+      if (text(record, "event") !== "unanswered") return [];
+      const next = own.slice(index + 1).find((it) => ["proven", "starts", "unanswered"].includes(text(it.record, "event")));
+      if (next && text(next.record, "event") !== "starts") return [];
+      const sign = Math.max(ts, ...recorded.filter(({ begin }) => begin <= ts).map(({ end }) => end));
+      const end = Math.max(ts, Math.min(sign, next?.ts ?? sign));
+      const unanswered = end - ts + (figure(record, "unheardMs") ?? 0);
+      return [{ begin: end, end, of: part, stood: 0, unanswered, open: true }];
+    });
+  });
 }
 
 export const askUnproven = async (since: number): Promise<LapseTold[]> =>
@@ -623,25 +673,55 @@ export const askUnproven = async (since: number): Promise<LapseTold[]> =>
 
 // Those that ended in a time, the oldest first.
 async function askLapses(since: number, until: number | null): Promise<Lapse[]> {
-  const range = until === null ? `since=${since}` : `since=${since}&until=${until}`;
+  const begin = since - HOUR_MS; // what has no recorded end began before
+  const range = until === null ? `since=${begin}` : `since=${begin}&until=${until}`;
   const { parts } = await ask<ArchivedEvents>(`events?kind=member&${range}&limit=${MEMBERS}`);
-  const told = parts.flatMap((part) => part.events).map(({ ts, record }) => {
-    const took = figure(record, "tookMs") ?? 0, event = text(record, "event");
-    const unanswered = event === "proven" ? (figure(record, "unheardMs") ?? 0) : 0;
-    return { begin: ts - took, end: ts, of: text(record, "of"), stood: event === "stood" ? took : 0, unanswered, event };
+  const told = parts.flatMap((part) => part.events).flatMap(({ ts, record }): Unproven[] => {
+    const took = figure(record, "tookMs") ?? 0, of = text(record, "of");
+    const unanswered = figure(record, "unheardMs") ?? 0;
+    switch (text(record, "event")) {
+      case "proven":
+        return [{ begin: ts - took, end: ts, of, stood: 0, unanswered, open: false }];
+      case "stood":
+        return [{ begin: ts - took, end: ts, of, stood: took, unanswered: 0, open: false }];
+      default:
+        return [];
+    }
   });
+  const times = [...joined(told).sort((a, b) => a.begin - b.begin), ...unended(parts)];
+  return together(times.filter(({ end, open }) => end + (open ? SIGN_MS : 0) >= since));
+}
+
+// As `together` of engine/history/lapses.py.
+function together(times: Unproven[]): Lapse[] {
   const lapses: Lapse[] = [];
-  for (const { begin, end, of, stood, unanswered } of joined(told.filter(({ event }) => ["proven", "stood"].includes(event)))) {
-    const near = (it: Lapse): boolean =>
-      Math.abs(begin - it.begin) <= ENDED_MS && Math.abs(end - it.end) <= PROVEN_MS && begin <= it.end && it.begin <= end;
-    let lapse = lapses.find(near);
-    if (!lapse) lapses.push((lapse = { begin, end, names: new Set(), stood: new Map(), answered: 0 }));
+  for (const it of times) {
+    const { begin, end, of, stood, unanswered, open } = it;
+    const answered = begin - unanswered, took = end > begin;
+    let lapse = lapses.find((each) => isSame(each, it));
+    if (!lapse) {
+      lapse = { begin, end, names: new Set(), stood: new Map(), answered: 0, open, unproven: took };
+      lapses.push(lapse);
+    } else if (took && !lapse.unproven) {
+      lapse.begin = begin;
+      lapse.unproven = true;
+    }
     lapse.end = Math.max(lapse.end, end);
+    if (!lapse.unproven) lapse.begin = lapse.end;
     lapse.names.add(of);
     if (stood) lapse.stood.set(of, stood);
-    else if (unanswered) lapse.answered = Math.max(lapse.answered, begin - unanswered);
+    else if (unanswered) lapse.answered = Math.max(lapse.answered, answered);
   }
-  return lapses;
+  return lapses.sort((a, b) => a.begin - b.begin);
+}
+
+function isSame(lapse: Lapse, { begin, end, unanswered, open }: Unproven): boolean {
+  const endedNear = Math.abs(end - lapse.end) <= PROVEN_MS;
+  if (end > begin && lapse.unproven)
+    return endedNear && Math.abs(begin - lapse.begin) <= ENDED_MS && begin <= lapse.end && lapse.begin <= end;
+  const near = unanswered > 0 && Math.abs(begin - unanswered - lapse.answered) <= ENDED_MS;
+  const mayEnd = open && (lapse.open || end <= lapse.end);
+  return sinceOf(lapse) < lapse.begin && near && (endedNear || mayEnd);
 }
 
 // Who was refused something since then and how often, the last one first.
@@ -699,9 +779,16 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
         const took = duration(figure(record, "tookMs") ?? 0);
         return [{ ts, kind: "proven", text: `${of} stood still for ${took}, until now` }];
       }
+      case "unanswered": {
+        const silent = duration(figure(record, "unheardMs") ?? 0);
+        return [{ ts, kind: "proven", text: `${of} has had no answer of the metadata store for ${silent}` }];
+      }
       case "proven": {
-        const took = duration(figure(record, "tookMs") ?? 0);
-        return [{ ts, kind: "proven", text: `${of} could not prove its session for ${took}, until now` }];
+        const took = figure(record, "tookMs") ?? 0;
+        const what = took
+          ? `could not prove its session for ${duration(took)}`
+          : `had no answer of the metadata store for ${duration(figure(record, "unheardMs") ?? 0)}`;
+        return [{ ts, kind: "proven", text: `${of} ${what}, until now` }];
       }
       default:
         return [];

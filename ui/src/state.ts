@@ -347,12 +347,20 @@ export const downAt = (at: number): Down | undefined =>
   downs.value.find(({ begin, end }) => begin < at && at < end);
 
 let recordsBegin = -Infinity; // -Infinity: that is not known
+let recordEnds: number[] = [];
+
+// When the last sign before a time was that any broker recorded; null: that is not known.
+export function lastBefore(at: number): number | null {
+  const before = recordEnds.filter((end) => end < at);
+  return at < downsAt && before.length ? Math.max(...before) : null;
+}
 
 async function lookForDowns(): Promise<void> {
   if (Date.now() - downsAt < DOWN_AGAIN_MS) return;
   downsAt = Date.now();
   const [recorded] = await orNone(askRecorded().then((answer) => [answer]));
   recordsBegin = recorded?.begin ?? -Infinity;
+  recordEnds = recorded?.ends ?? [];
   downs.set(recorded?.downs ?? []);
 }
 

@@ -116,6 +116,7 @@ class Attachments:
     ) -> None:
         """CLOSE_PRODUCER by the broker: the client reconnects, to `destination` if it is given."""
         connection = producer.connection
+        producer.is_closed = True
         if connection.producers.get(producer.producer_id) is producer:
             connection.close_producer(producer.producer_id)
         self.detach_producer(producer, why, destination, for_good=False)

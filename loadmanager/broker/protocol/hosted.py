@@ -129,6 +129,12 @@ class TopicStorage(Protocol):
         """
         ...
 
+    def answer_later(self, producer: AttachedProducer, answer: bytes) -> bool:
+        """Answer a client that closes a producer once the receipts before are sent, or will not be
+        sent any more. False: there are none, and nothing is sent.
+        """
+        ...
+
     def moved(self) -> None:
         """A cursor may have moved: it is saved soon."""
         ...
@@ -324,6 +330,10 @@ class AttachedProducer:
     """When its first message came, or had waited for a connection that was held; 0 before."""
     receipt_ms: int = 0
     """When it got its first receipt; 0 before."""
+    is_closed: bool = False
+    """Whether its client was told to close it: it gets no receipt any more, and sends again what it
+    has none for.
+    """
     paused_ns: int = field(init=False, default=0)
     """For how long its connection had been held when it was attached; so of a consumer."""
     rates: Rates = field(default_factory=Rates)

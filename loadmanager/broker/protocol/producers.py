@@ -271,6 +271,11 @@ def _charge(
 def on_close_producer(connection: Connection, frame: Frame) -> None:
     request = frame.command.close_producer
     producer = connection.producers.pop(request.producer_id, None)
+    success = encode(success=pb.CommandSuccess(request_id=request.request_id))
     if producer is not None:
         connection.server.attachments.detach_producer(producer, CLOSED_IT, for_good=True)
-    connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
+        stored = producer.hosted.stored
+        # As Pulsar's broker: a client may take no receipt after the answer.
+        if stored is not None and stored.answer_later(producer, success):
+            return
+    connection.send(success)

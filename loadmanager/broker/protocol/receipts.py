@@ -23,6 +23,8 @@ class Owed:
     entry_id: int | None
     """None: the message was stored before, and where is not known yet."""
     chunk_id: int
+    answer: bytes | None = None
+    """What is sent instead of a receipt: the answer to its client, which closes the producer."""
 
     @property
     def repeat(self) -> Repeat:
@@ -30,6 +32,8 @@ class Owed:
         return self.producer.core.name, self.sequence_id, self.chunk_id
 
     def encode(self) -> bytes:
+        if self.answer is not None:
+            return self.answer
         entry_id = DUPLICATE if self.entry_id is None else self.entry_id
         return self.producer.receipts.encode(self.sequence_id, entry_id)
 
@@ -56,6 +60,13 @@ class Receipts:
         self._owed.append(Owed(end_id, producer, sequence_id, entry_id, chunk_id))
         self.all_sent.clear()
 
+    def owe_answer(self, end_id: int, producer: AttachedProducer, answer: bytes) -> bool:
+        """A client closes a producer: answer after all receipts before. False: there are none."""
+        if self._owed:
+            producer.connection.owe(1)
+            self._owed.append(Owed(end_id, producer, 0, DUPLICATE, 0, answer))
+        return bool(self._owed)
+
     def take(self, end_id: int) -> Iterator[Owed]:
         """Those for entries below `end_id`, up to the first whose entry is not known."""
         owed = self._owed
@@ -78,9 +89,11 @@ class Receipts:
         for owed in receipts:
             owed.entry_id = ids.get(owed.repeat, DUPLICATE)
 
-    def drop(self) -> None:
-        """Nobody gets a receipt any more."""
+    def drop(self) -> list[Owed]:
+        """Nobody gets a receipt any more. Returns the other answers, which are due now."""
         for receipt in self._owed:
             receipt.producer.connection.owe(-1)
+        answers = [receipt for receipt in self._owed if receipt.answer is not None]
         self._owed.clear()
         self.all_sent.set()
+        return answers

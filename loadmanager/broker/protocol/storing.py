@@ -33,7 +33,7 @@ from loadmanager.broker.protocol.failures import Failures
 from loadmanager.broker.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.broker.protocol.log_proof import LogProof
 from loadmanager.broker.protocol.reading import EntryReader
-from loadmanager.broker.protocol.receipts import Receipts
+from loadmanager.broker.protocol.receipts import Owed, Receipts
 from loadmanager.broker.protocol.repeated import Repeat, ids_of
 from loadmanager.broker.protocol.storage_health import FULL_S, StorageHealth
 from loadmanager.kit.clock import Clock
@@ -122,6 +122,10 @@ class StoredTopic:
         self._receipts.owe(end_id, producer, sequence_id, entry, chunk_id)
         self._storing.committer.add(self)
 
+    def answer_later(self, producer: AttachedProducer, answer: bytes) -> bool:
+        """Answer a client that closes a producer once the receipts before are sent."""
+        return self._receipts.owe_answer(self.log.next_id, producer, answer)
+
     def committed(self, end_id: int, size_bytes: int) -> None:
         self.log.stored(end_id, size_bytes)
         self._answer()
@@ -136,16 +140,21 @@ class StoredTopic:
         answers = self._storing.may_serve()
         receipts = () if self.hosted.silent else self._receipts.take(self.log.end_id)
         for receipt in receipts:
-            if answers:
-                producer = receipt.producer
+            producer = receipt.producer
+            if receipt.answer is not None:
+                self._send(receipt)
+            elif answers and not producer.is_closed:
                 producer.receipt_ms = producer.receipt_ms or self._storing.clock.now_ms()
-                producer.connection.send(receipt.encode())
-                self._storing.dispatcher.written(producer.connection)
+                self._send(receipt)
         if not self.hosted.fenced:
             self._storing.dispatcher.touch(self.hosted)
         if not self._looking and self._receipts.unnamed(self.log.end_id):
             self._looking = True
             self._storing.run(self, self._find_repeated, "find-repeated")
+
+    def _send(self, owed: Owed) -> None:
+        owed.producer.connection.send(owed.encode())
+        self._storing.dispatcher.written(owed.producer.connection)
 
     async def _find_repeated(self) -> None:
         """Find where the repeated messages are that wait for their receipts."""
@@ -271,7 +280,8 @@ class StoredTopic:
         if self.closed:
             return
         self.closed = self.reader.closed = True
-        self._receipts.drop()
+        for answer in self._receipts.drop():
+            self._send(answer)
         self._storing.close(self)
 
 

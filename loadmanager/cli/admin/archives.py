@@ -15,6 +15,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Shown, table
+from loadmanager.engine.history.lapses import SIGN_MS
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import (
@@ -35,8 +36,6 @@ long for each broker, however much it asks.
 """
 GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
-SIGN_MS = 12_000
-"""A broker that lives gives a sign within this time."""
 GAPS_SHOWN = 5
 STARTS_MAX = 500
 OLD_MS = 120_000

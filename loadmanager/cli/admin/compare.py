@@ -11,7 +11,6 @@ import click
 from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
-    SIGN_MS,
     EventsOfAll,
     events_of,
     incomplete,
@@ -50,7 +49,7 @@ from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
-from loadmanager.engine.history.lapses import Unproven, unproven_of
+from loadmanager.engine.history.lapses import SIGN_MS, Unproven
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key
@@ -87,7 +86,9 @@ class _Read:
     notes: list[str]
     missing: dict[str, str]
     unproven: list[Unproven]
-    """The outages and standstills that ended after the second moment, within the hour."""
+    """The outages and standstills that ended after the first moment, and within an hour after the
+    second one.
+    """
     down: list[str]
     """When the whole cluster was down."""
 
@@ -188,7 +189,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         changes=changes,
         notes=list(dict.fromkeys(notes)),
         down=[str(it) for it in downtimes(admin, since_ms) if it.begin < until_ms],
-        unproven=unproven(admin, until_ms + 1, until_ms + LAPSE_MS_MAX),
+        unproven=unproven(admin, since_ms, until_ms + LAPSE_MS_MAX),
         missing={
             **pasts[0].missing,
             **pasts[1].missing,
@@ -239,8 +240,7 @@ def _lapses(read: _Read) -> list[Lapse]:
     """The outages and standstills of the time between, those with it that were not over at its
     end.
     """
-    lapses = lapses_of([*unproven_of(_within(read)), *read.unproven])
-    return [it for it in lapses if it.since <= read.now.at_ms]
+    return [it for it in lapses_of(read.unproven) if it.since <= read.now.at_ms]
 
 
 def _brokers(read: _Read) -> Iterator[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from loadmanager.cli.admin.archives import (
-    SIGN_MS,
     STARTS_MAX,
     LoadsOfAll,
     ended_before,
@@ -18,17 +17,26 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span, time_of_day
-from loadmanager.engine.history.lapses import SAME_MS, SessionLapse, Unproven, together, unproven_of
+from loadmanager.engine.history.lapses import (
+    SAME_MS,
+    SIGN_MS,
+    SessionLapse,
+    Unproven,
+    together,
+    unproven_of,
+)
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
-from loadmanager.leader.interruptions import ClusterDown, downs_of
+from loadmanager.leader.interruptions import DOWN_MS, ClusterDown, between, downs_of
 
 STORE = "metadata store"
 """What a broker names that cannot lead, or knows no leader, for want of it."""
 NAMED_MAX = 3
 LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
+NONE_RECORDED = "all had ended, or none could record"
+NO_END = "no record tells how that ended"
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 
@@ -64,12 +72,19 @@ class Lapse(SessionLapse):
         """As a sentence."""
         since = self.since
         between = f"from {clock(since)} to {clock(self.end)} ({span(self.end - since)})"
+        if self.is_open:
+            between = f"from {clock(since)} until {clock(self.end)} at least"
         first, *others = names = sorted(self.brokers)
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         who = f"{', '.join(names[:NAMED_MAX])}{more}"
         stood_ms = min((self.stood_ms.get(name, 0) for name in names), default=0)
         if stood_ms and self.end - self.begin - stood_ms <= SAME_MS:
             return f"{between} {who} stood still: {STILL}"
+        if self.is_open:
+            return f"{between} {who} had no answer of the metadata store: {NO_END}"
+        if not self.is_unproven:
+            proven = "their sessions stayed proven" if others else "its session stayed proven"
+            return f"{between} at most {who} had no answer of the metadata store: {proven}"
         if since < self.begin:
             prove = (
                 "they could not prove their sessions" if others else "its session was not proven"
@@ -96,6 +111,8 @@ class Lapse(SessionLapse):
         it, its = ("they", "their sessions") if several else ("it", "its session")
         since = self.since
         between = f"from {clock(since)} to {time_of_day(self.end)}"
+        if self.is_open:
+            between = f"from {clock(since)} until {time_of_day(self.end)} at least"
         if self.is_of_store and len(self.brokers) > 1:
             return f"the metadata store did not answer {len(self.brokers)} brokers {between}"
         if self.is_of_store:
@@ -118,14 +135,21 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
     """Those that ended in this time, with the times in which a process stood still, the oldest
     first; none without archives.
     """
-    values = [("kind", MemberChange.kind), ("since", since_ms), ("limit", STARTS_MAX)]
-    values += [] if until_ms is None else [("until", until_ms)]
+    # What has no recorded end began before.
+    values = [("kind", MemberChange.kind), ("since", max(0, since_ms - LAPSE_MS_MAX))]
+    values += [("limit", STARTS_MAX), *([] if until_ms is None else [("until", until_ms)])]
     try:
-        parts = parts_of(admin, "events", values, ArchivedEvents).parts.values()
-        changes = [event.record_as(MemberChange) for part in parts for event in part.events]
+        parts = parts_of(admin, "events", values, ArchivedEvents).parts
+        changes = [event.record_as(MemberChange) for it in parts.values() for event in it.events]
     except LoadManagerError:
         return []
-    return unproven_of(changes)
+
+    def last_sign(broker: str, at_ms: int) -> int:
+        runs = parts[broker].recorded if broker in parts else ()
+        return max([at_ms, *(run.end for run in runs if run.begin <= at_ms)])
+
+    times = unproven_of(changes, last_sign)
+    return [it for it in times if it.until + (SIGN_MS if it.is_open else 0) >= since_ms]
 
 
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
@@ -144,12 +168,12 @@ def lapse_lines(lapses: Sequence[Lapse]) -> list[str]:
 def lapses_at(admin: AdminClient, at_ms: int) -> list[str]:
     """Which brokers had no answer of the metadata store or stood still at a moment."""
     lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
-    return [it.then for it in lapses if it.since <= at_ms <= it.end]
+    return [it.then for it in lapses if it.covers(at_ms)]
 
 
 def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
-    """That the metadata store does not answer now, which may concern a moment of the last hour: an
-    outage is recorded when it ends.
+    """That the metadata store does not answer now, which may concern a moment of the last hour: how
+    long an outage was is recorded when it ends.
     """
     if at_ms < now_ms() - LAPSE_MS_MAX:
         return []
@@ -157,8 +181,32 @@ def outage_now(admin: AdminClient, at_ms: int) -> list[str]:
         admin.text(f"{OWN}/cluster?limit=1")
     except LoadManagerError as error:
         if STORE in str(error):
-            return [f"{error}: this is recorded when it ends, and may concern this moment"]
+            return [
+                f"{error}: how long this is is recorded when it ends; it may concern this moment"
+            ]
     return []
+
+
+def silence_around(admin: AdminClient, at_ms: int) -> list[str]:
+    """From when until when no broker recorded anything, around a moment: the whole cluster may have
+    been down, though none has recorded yet that it started after that.
+    """
+    values = [("kind", MemberChange.kind), ("limit", 1)]
+    try:
+        answer = parts_of(admin, "events", values, ArchivedEvents)
+    except LoadManagerError:
+        return []
+    runs = [run for part in answer.parts.values() for run in part.recorded]
+    last_ms = max((run.end for run in runs), default=at_ms)
+    if answer.of_daemon or answer.missing:  # one that does not answer may have recorded then
+        return []
+    if last_ms < at_ms and now_ms() - last_ms > DOWN_MS:
+        return [f"no broker has recorded anything since {clock(last_ms)}: {NONE_RECORDED}"]
+    return [
+        f"no broker recorded anything from {clock(begin)} to {clock(end)}: {NONE_RECORDED}"
+        for begin, end in between(runs, DOWN_MS)
+        if begin < at_ms < end
+    ]
 
 
 def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
@@ -167,7 +215,8 @@ def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     """
     past.outages = [*lapses_at(admin, at_ms), *outage_now(admin, at_ms)]
     if past.silent:
-        past.outages[:0] = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+        downs = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+        past.outages[:0] = downs or silence_around(admin, at_ms)
     past.lost = lost_about(admin, at_ms)
     past.notes[:0] = [*past.outages, *lost_lines(past.lost)]
 

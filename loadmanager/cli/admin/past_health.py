@@ -39,7 +39,7 @@ def health_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
     for name in sorted(gone) if broker is None else [broker]:
         wrong = [gone[name]] if gone[name] else []
         if not wrong:
-            here = (it for it in lapses if name in it.brokers and it.since <= at_ms <= it.end)
+            here = (it for it in lapses if name in it.brokers and it.covers(at_ms))
             wrong += [it.of(name) for it in here]
             wrong += [it.title for it in then.findings if name in it.about.split(" ")]
         health[name] = "; ".join(wrong) or "ok"

@@ -477,6 +477,13 @@ def _member(event: ArchivedEvent) -> str:
         waited = clients_waited(change, over=change.how != UNTIL)
         until = f" {UNTIL}, when they were no longer waited for" if change.how == UNTIL else ""
         return f"clients of what {change.of} had owned: {waited}{until}"
+    if change.event == "placed":
+        return f"what {change.of} had owned is served again{took}: {bundles}"
+    return _by_itself(change)
+
+
+def _by_itself(change: MemberChange) -> str:
+    """What a broker recorded of itself."""
     if change.event == "starts":
         return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
     if change.event == "stops":
@@ -484,10 +491,13 @@ def _member(event: ArchivedEvent) -> str:
     if change.event == "leads":
         before = f"; before it {change.before} did" if change.before else ""
         return f"{change.of} leads, term {change.epoch}{before}"
+    if change.event == "unanswered":
+        silent = span(change.unheard_ms or 0)
+        return f"{change.of} has had no answer of the metadata store for {silent}"
     if change.event == "stood":
         clients = f", with {count_of(change.clients, 'client')}" if change.clients else ""
         return f"{change.of} goes on: it stood still for {span(change.took_ms or 0)}{clients}"
-    return f"what {change.of} had owned is served again{took}: {bundles}"
+    return ""
 
 
 def _proven(event: ArchivedEvent, lapses: Sequence[Lapse]) -> str:
@@ -502,7 +512,13 @@ def _proven(event: ArchivedEvent, lapses: Sequence[Lapse]) -> str:
         why, last = f"its process stood still for {span(stood_ms)}", ""
     elif lapse is None or not lapse.is_of_store:
         why += ", or its process stood still"
-    took = span(change.took_ms or 0)
+    if not change.took_ms:
+        silent = span(change.unheard_ms or 0)
+        return (
+            f"the metadata store answers {change.of} again, after {silent}: its session stayed "
+            "proven"
+        )
+    took = span(change.took_ms)
     return f"{change.of} proves its session again, which was not proven for {took}: {why}{last}"
 
 

@@ -12,7 +12,7 @@ UNTIL = "so far"
 
 class MemberChange(Record, kw_only=True):
     """A broker started, stops, left, came back or leads, what it had owned is served again, or it
-    stood still, or its session was not proven for a while.
+    stood still, or the metadata store did not answer it, or its session was not proven for a while.
     """
 
     kind: ClassVar[str] = "member"
@@ -23,8 +23,10 @@ class MemberChange(Record, kw_only=True):
     not answered is known how it went on), `back`, `placed` (all its bundles are served again),
     `clients` (the clients of its bundles are back, or were waited for ten minutes, or until it left
     again), `starts` (by itself), `stops` (by itself: it stops in order, and has told the others
-    so), `leads` (its term begins), `proven` (by itself: its session is
-    proven again) or `stood` (by itself: its process had stood still for two seconds or longer:
+    so), `leads` (its term begins), `unanswered` (by itself: the metadata store has given it no
+    answer for some seconds; `proven` follows when that is over, unless its process ended before),
+    `proven` (by itself: its session is proven again, or the store answers again after
+    `unanswered`) or `stood` (by itself: its process had stood still for two seconds or longer:
     frozen, or without a CPU).
     """
     how: str = ""
@@ -43,8 +45,8 @@ class MemberChange(Record, kw_only=True):
     """Those that it had owned."""
     took_ms: int | None = None
     """Of `placed`: until the last one was served. Of `later`: for how long it had not answered
-    since it left. Of `back`: how long it was away. Of `proven`: for
-    how long its session was not. Of `stood`: for how long it had stood still.
+    since it left. Of `back`: how long it was away. Of `proven`: for how long its session was
+    not; 0: it was proven all the time. Of `stood`: for how long it had stood still.
     """
     same_process: bool | None = None
     """Of `back`: false if it was restarted."""
@@ -63,7 +65,8 @@ class MemberChange(Record, kw_only=True):
     ends so long after its last sign, at most: later where the metadata store gave no answer.
     Of `left`: its last sign was at most so long ago.
     Of `proven`: so long before its session was not proven any more, it had sent the last heartbeat
-    that the metadata store answered.
+    that the metadata store answered; for so long there was no answer, if `tookMs` is 0.
+    Of `unanswered`: so long ago the metadata store had given its last answer.
     """
     epoch: int | None = None
     """Of `leads`: its term."""

@@ -77,18 +77,29 @@ class OwnershipLog:
             monotonic_s=min(self._clock.monotonic_s(), self._lease.proven_until_s),
         )
 
+    def silent(self, silent_s: float) -> None:
+        """The store has given no answer for so long: recorded now, because this process may have
+        ended when it answers again.
+        """
+        self._record_of_session("unanswered", silent_s)
+
     def proven(self, unproven_s: float, unanswered_s: float) -> None:
         """The session of this broker was not proven for so long, and is again; the store had given
         its last answer so long before.
         """
+        self._record_of_session("proven", unanswered_s, took_ms=round(1000 * unproven_s))
+
+    def _record_of_session(
+        self, event: str, unanswered_s: float, took_ms: int | None = None
+    ) -> None:
         if self._history is not None:
             self._history.append(
                 MemberChange(
                     ts=self._clock.now_ms(),
                     broker=self._broker_id,
                     of=self._broker_id,
-                    event="proven",
-                    took_ms=round(1000 * unproven_s),
+                    event=event,
+                    took_ms=took_ms,
                     unheard_ms=round(1000 * unanswered_s) or None,
                 )
             )

@@ -27,7 +27,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.names import TopicName
 
 BUNDLE = "public/default/0x00000000_0xffffffff"
-CLOSE_PRODUCER = 15
+SUCCESS, CLOSE_PRODUCER = 13, 15
 
 
 class Slow(Broker):
@@ -89,6 +89,61 @@ async def test_a_fenced_topic_sends_no_receipts() -> None:
         await broker.settle()
         await settling
         assert wire.count(RECEIPT) == settles
+
+
+def close_frame(request_id: int) -> bytes:
+    """A client closes producer 1."""
+    return encode(close_producer=pb.CommandCloseProducer(producer_id=1, request_id=request_id))
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_closes_a_producer_gets_its_receipts_first() -> None:
+    """It may take none after the answer, and tell its program that messages were not sent that are
+    stored. Without any that is due it is answered at once.
+    """
+    broker = Slow(SharedFiles())
+    connection, wire = await broker.begin()
+    broker.works.clear()
+    connection.data_received(send_frame(1, 1) + send_frame(1, 2) + close_frame(7))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (wire.count(RECEIPT), wire.count(SUCCESS)) == (0, 0)
+    broker.works.set()
+    await broker.settle()
+    kinds = [it.command.type for it in wire.frames if it.command.type in (RECEIPT, SUCCESS)]
+    assert kinds == [RECEIPT, RECEIPT, SUCCESS]
+    connection, wire = await broker.producer()
+    await broker.say(connection, send_frame(1, 1))
+    connection.data_received(close_frame(8))
+    await broker.settle()
+    assert (wire.count(RECEIPT), wire.count(SUCCESS)) == (1, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_closes_a_producer_is_answered_though_the_topic_is_gone() -> None:
+    """Nothing stored its messages, and it is not left to wait."""
+    broker = Slow(SharedFiles())
+    connection, wire = await broker.begin()
+    broker.works.clear()
+    connection.data_received(send_frame(1, 1) + close_frame(7))
+    await asyncio.sleep(0)
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
+    await broker.settle()
+    assert (wire.count(RECEIPT), wire.count(SUCCESS)) == (0, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_producer_that_the_broker_closed_gets_no_receipt() -> None:
+    """Its client does not know the producer any more, and sends again what has no receipt."""
+    broker = Slow(SharedFiles())
+    connection, wire = await broker.begin()
+    broker.works.clear()
+    connection.data_received(send_frame(1, 1))
+    await asyncio.sleep(0)
+    broker.server.serving.attachments.close_producer(connection.producers[1], None, "a test")
+    broker.works.set()
+    await broker.settle()
+    assert (wire.count(RECEIPT), wire.count(CLOSE_PRODUCER)) == (0, 1)
 
 
 @pytest.mark.asyncio
