@@ -110,7 +110,12 @@ ROSE_FADES, FELL_FADES = 1 / 240, 1 / 15
 was learned meanwhile of a broker's bundles is learned anew in that time.
 """
 
-DIP_GAIN = 0.1
+LEVEL_OF_CLIENTS, LEVEL_STEP = 0.1, 0.3
+"""How fast the usual traffic follows what the clients send, and by what part at most in a cycle."""
+RISE, OUTRUNS = 1.1, 0.1
+"""Above this part of their usual traffic, what the clients send says nothing if it makes so much
+more usage likely than all sensors together show: then bytes came that cost less than is known.
+"""
 
 
 def fit(
@@ -153,6 +158,8 @@ class _Fit:
         self.level = before.level or self.total
         self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
         self.away = self.part_of_usual < DIP
+        self.outrun = False
+        """Whether traffic rose by far more than sensors follow."""
         self.moves = moved_costs.no_attribution(
             self._moved(), before.differs, before.late, len(self.shown)
         )
@@ -220,7 +227,8 @@ class _Fit:
         dearness[rows] = class_costs.dearness(self.costs, last)
         traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
-        if learning and not self.away:
+        self.outrun = self._outrun(traffic)
+        if learning and not (self.away or self.outrun):
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = cost_of(learned)
@@ -234,7 +242,8 @@ class _Fit:
             self.state[SINCE] *= times  # costs that change are no change of traffic
         if learning:
             if len(rows):
-                level += DIP_GAIN * (self.total - level)
+                step = LEVEL_OF_CLIENTS * (self.total - level)
+                level += min(step, LEVEL_STEP * level) if level >= 1 else step
             self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
             self.state[LIMIT] = self.limits[CPU]
             self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
@@ -268,6 +277,14 @@ class _Fit:
     def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
         expected: Array = idle + self.state[OFFSET] + cost * traffic
         return expected
+
+    def _outrun(self, traffic: Array) -> bool:
+        """Whether the clients send far more than usual, and sensors do not follow."""
+        tells = self._tells(self.before, traffic) & (self.state[REPORTS] >= ACQUAINTED)
+        if self.part_of_usual <= RISE or not (self.counts_cpu and tells.any()):
+            return False
+        expected = self._expected(cost_of(self.before), idle_of(self.before), traffic)
+        return float((expected - self.shown)[tells].mean()) > OUTRUNS
 
     def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
         """The idle part and the cost of all brokers together."""
@@ -601,6 +618,7 @@ class _Fit:
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             part_of_usual=self.part_of_usual,
+            outruns=self.outrun,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:

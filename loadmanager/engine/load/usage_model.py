@@ -71,6 +71,10 @@ class UsageModel:
     doubts: tuple[Doubt, ...]
     part_of_usual: float
     """The part of their usual traffic that the clients make."""
+    outruns: bool
+    """Whether that is far more than sensors follow, so that the model knows what it costs no
+    more.
+    """
 
     @property
     def dip(self) -> float | None:

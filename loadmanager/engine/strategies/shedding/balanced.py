@@ -42,6 +42,8 @@ AWAY, BACK, BACK_MS = 0.85, 1.1, 10 * MINUTE_MS
 """Below this part of the usual traffic, some of the clients are away; above the other one, so long
 after that at most, they are back, and have yet to become the usual ones.
 """
+SHOWN_HIGH = 0.95
+"""A broker whose sensor shows more than this is relieved, whatever is not known."""
 WAITS_MS = 20 * MINUTE_MS
 """Clients that are away again and again for longer than this, never for more than `BACK_MS` as
 usual, come and go by nature: nothing waits for them any more but what `DIP` says.
@@ -170,6 +172,8 @@ def _waits(
     sends = f"the clients send {model.part_of_usual:.0%} of their usual traffic"
     if model.dip is not None:
         return f"{sends}: these figures say nothing"
+    if model.outruns and not (model.trusted & (model.measured > SHOWN_HIGH)).any():
+        return f"{sends}, and sensors do not follow: what it costs is not known yet"
     if float(model.used.max(initial=0.0)) > OVERLOAD:
         return None
     if away_ms - away_since_ms > WAITS_MS and snapshot.now_ms - away_ms <= BACK_MS:
