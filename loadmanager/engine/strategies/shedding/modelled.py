@@ -29,6 +29,10 @@ NEAR = 0.05
 """It is brought as near as this part of the mean."""
 OF_FAR = 0.15
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
+ASKED, EXPLAINED, HELPS_BELOW = 1.05, 0.85, 0.9
+"""A broker that stays full counts as asked for the first figure at least, if the model has it above
+the second one, and the mean of all below the third, so that others can help.
+"""
 USED_LEAST = 0.25
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
 ERRORS_TOLD, TOLD_MOST = 1.5, 0.04
@@ -86,7 +90,8 @@ class ModelledBrokers:
     moving a bundle of average size. `leaving`: bundle → the broker that it left, whose report may
     still have it. `far`: brokers that are brought near the mean since earlier cycles. `relieved`:
     brokers that were full lately → whether their bundles may be taken for dearer than the model has
-    them; None: no bundles are, and sensors forbid only full brokers.
+    them; None: no bundles are, and sensors forbid only full brokers. `full`: those whose sensors
+    show for some minutes that they are full.
     """
 
     dearness = 1.0
@@ -102,6 +107,7 @@ class ModelledBrokers:
         far: Collection[str],
         emptied: str | None = None,
         relieved: Mapping[str, bool] | None = None,
+        full: Collection[str] = (),
     ) -> None:
         columns = snapshot.columns
         self.reach = Reach(snapshot)
@@ -132,6 +138,7 @@ class ModelledBrokers:
         self._closed = self._closed_by(snapshot)
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
+        self._ask_more(full)
         self.means = self._means()
         """The mean of those that can help each broker: of all, unless policies part them."""
         self._knee = knee_of(self.usage, self.size)
@@ -173,6 +180,15 @@ class ModelledBrokers:
         self._work.add(work, self._snapshot.averages.in_rows().messages_s)
         self._usages[self._counted == CPU] += more
         self.usage = self._most(self._usages)
+
+    def _ask_more(self, full: Collection[str]) -> None:
+        """Full brokers are asked for more than they serve; their traffic does not show how much."""
+        if self.mean >= HELPS_BELOW:
+            return
+        rows = [self._row_of[broker] for broker in full]
+        rows = [row for row in rows if EXPLAINED < self.usage[row] < ASKED]
+        self._usages[:, rows] += (self._counted == CPU)[:, None] * (ASKED - self.usage[rows])
+        self.usage[rows] = ASKED
 
     def _closed_by(self, snapshot: ClusterSnapshot) -> NDArray[np.bool_]:
         wishes, closed = snapshot.wishes, np.zeros(len(self.names), np.bool_)
