@@ -100,6 +100,7 @@ COARSE, STEP_GROWS = 0.04, 1.2
 one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
 greater change lets the least one be forgotten by this factor.
 """
+NOISE_USUAL = 0.02
 JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 """A sensor that jumps by more than this from report to report, whatever its traffic does, is
 mistrusted: a standard deviation.
@@ -144,6 +145,10 @@ class _Fit:
         self.sensed = self.limits[CPU] > 0
         self.counts_cpu = bool(usages[CPU].any())
         self.state = self._remembered()
+        self.noise = self._noise()
+        """The usual noise of the sensors: a standard deviation."""
+        self.steadiness = min(1.0, NOISE_USUAL / max(self.noise, 1e-9))
+        """Noisier sensors teach less."""
         self.doubted = self.state[DOUBT] >= MISTRUSTED
         self.limits[CPU] = np.where(self.sensed, self.limits[CPU], np.nan_to_num(self.state[LIMIT]))
         limits = self.limits[CPU][self.limits[CPU] > 0]
@@ -168,6 +173,10 @@ class _Fit:
         self.more = self.rows.messages_more(self.usual_bytes, message_costs.MORE_MAX)
         """What the bytes of each bundle would cost more if all cost went by messages: `[row]`."""
         self.costs = self._costs(class_costs.in_columns(before.costs))
+
+    def _noise(self) -> float:
+        jumps = self.state[JUMPS][self.sensed & (self.state[REPORTS] >= ACQUAINTED)]
+        return float(np.median(jumps)) ** 0.5 if len(jumps) else 0.0
 
     def _moved(self) -> moved_costs.Moved:
         """The moves whose bundles are watched, after the reports that are new; those of a dip say
@@ -412,7 +421,7 @@ class _Fit:
             bytes_s = self.averages.quick_of(bundle) * self.costs.of_bundle(bundle)
             return float(cost * bytes_s / self.limit[row])
 
-        surprises = Surprises(surprise, self.state[ERROR], tells)
+        surprises = Surprises(surprise, self.state[ERROR], tells, self.state[JUMPS] ** 0.5)
         self.moves = moved_costs.attribute(self.moves, self.columns.row_of, adds, surprises)
         self.state[CAME] += self.moves.by_sources
         self.costs = self._costs(self.costs.of_classes)
@@ -427,7 +436,8 @@ class _Fit:
         bounded = np.where(self.shown >= self.full, np.maximum(bounded, 0.0), bounded)
         contradicts = self._contradicts(cost, traffic, idle)
         believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
-        gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
+        gain = np.maximum(GAIN * self.steadiness, 1 / (state[REPORTS] + 2))
+        gain = np.where(believed, settled * gain, 0.0)
         due = self.moves.part
         gain = np.where(
             self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due)
@@ -516,7 +526,9 @@ class _Fit:
         if tells[rows].any():
             used = np.maximum(shown - idle, 0.0)[rows]
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
-            self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
+            steadiness = self.steadiness**2
+            learned = class_costs.learn(self.costs, last, used, expected, steadiness)
+            self.costs = self._costs(learned)
 
     def _learn_messages(
         self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
@@ -619,6 +631,7 @@ class _Fit:
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             part_of_usual=self.part_of_usual,
             outruns=self.outrun,
+            noise=self.noise,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:

@@ -202,7 +202,8 @@ class ModelledBrokers:
         the model's error may have made is not.
         """
         error = float(np.median(self._model.error))
-        told_apart = min(ERRORS_TOLD * error, TOLD_MOST)
+        most = max(TOLD_MOST, ERRORS_TOLD * self._model.noise)
+        told_apart = min(ERRORS_TOLD * error, most)
         return max(difference * max(self.mean, USED_LEAST), told_apart)
 
     def _means(self) -> Array:
