@@ -35,6 +35,11 @@ the second one, and the mean of all below the third, so that others can help.
 """
 USED_LEAST = 0.25
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
+APART, OF_NEAR = 0.5, 10.0
+"""In a cycle, moves between brokers that differ by less than this part of the difference cost so
+many times the usual price, unless one is far off: a bundle that uses the CPU more than the network
+cards would always fit another broker better, and make none more even.
+"""
 ERRORS_TOLD, TOLD_MOST = 1.5, 0.04
 """A difference between brokers that is less than so many usual errors of the model is worth no
 move, up to this one.
@@ -162,7 +167,10 @@ class ModelledBrokers:
         self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
+        self._apart = -np.inf
+        """Moves between brokers that differ by less are dearer."""
         if relieved is not None:
+            self._apart = APART * difference * max(self.mean, USED_LEAST)
             self._take_for_dearer(relieved)
 
     def _take_for_dearer(self, relieved: Mapping[str, bool]) -> None:
@@ -334,10 +342,11 @@ class ModelledBrokers:
         self.intake[destination] += more.max(initial=0)
         self.by_sensors.gave(source, float((self._per_byte[:, source] * work).max(initial=0)))
 
-    def cheaper(self, sources: Rows | list[int], takers: Rows | list[int]) -> Array:
+    def price_times(self, sources: Rows | list[int], takers: Rows | list[int]) -> Array:
         """What the prices of moves between these brokers are multiplied with: `[bundle]`."""
-        far = self.far[takers] | self.far[sources]
-        return np.where(far, OF_FAR * self.dearness, self.dearness)
+        times = np.where(self.usage[sources] - self.usage[takers] < self._apart, OF_NEAR, 1.0)
+        times[self.far[takers] | self.far[sources]] = OF_FAR
+        return times * self.dearness
 
     def brings(self, taker: int, work: Array) -> Array:
         """The usage that each of these bundles adds to a broker: `[bundle]`."""
