@@ -100,7 +100,7 @@ COARSE, STEP_GROWS = 0.04, 1.2
 one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
 greater change lets the least one be forgotten by this factor.
 """
-NOISE_USUAL = 0.02
+NOISE_USUAL = 0.025
 JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 """A sensor that jumps by more than this from report to report, whatever its traffic does, is
 mistrusted: a standard deviation.
