@@ -76,7 +76,8 @@ class BundleCosts:
         return of_class * float(self.by_row[row])
 
 
-def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array) -> Array:
+def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array, part: float = 1.0
+) -> Array:
     """The costs of all classes, relative to the mean, after some brokers reported.
 
     `traffic`: what these brokers carry; `used`: their CPU; `expected`: what it would be with costs
@@ -92,7 +93,7 @@ def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array) ->
     carried = np.bincount(traffic.cost_classes, work, COST_CLASSES)
     surprised = np.bincount(traffic.cost_classes, of_each, COST_CLASSES)
     means = np.divide(surprised, carried, out=np.ones(COST_CLASSES), where=carried > 0)
-    learned = costs.of_classes ** (1 - FADES) * means**LEARNED
+    learned = costs.of_classes ** (1 - FADES) * means ** (LEARNED * part)
     return np.clip(learned, 1 / COST_MAX, COST_MAX)
 
 

@@ -120,6 +120,8 @@ class Surprises:
     """The usual one of each."""
     tells: NDArray[np.bool_]
     """Whether the broker has just reported, and its sensor counts."""
+    noise: Array | float = 0.0
+    """What its sensor jumps by, whatever moves: a standard deviation."""
 
 
 class Late(NamedTuple):
@@ -200,7 +202,8 @@ def attribute(
     telling = [side for side in sides if side.tells and not late.is_so]
     squares = _squares(telling, count)
     all_of_it = LATE_WAITS * _squares(sides, count) if late.is_so else squares
-    noise = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST) ** 2
+    error = np.clip(surprises.error, ERROR_LEAST, ERROR_MOST)
+    noise = np.maximum(error, surprises.noise) ** 2
     by_sources = np.zeros(count)
     if telling:
         part = _part(differs, squares, noise)

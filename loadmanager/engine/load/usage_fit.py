@@ -100,6 +100,7 @@ COARSE, STEP_GROWS = 0.04, 1.2
 one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
 greater change lets the least one be forgotten by this factor.
 """
+NOISE_USUAL = 0.025
 JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 """A sensor that jumps by more than this from report to report, whatever its traffic does, is
 mistrusted: a standard deviation.
@@ -110,7 +111,12 @@ ROSE_FADES, FELL_FADES = 1 / 240, 1 / 15
 was learned meanwhile of a broker's bundles is learned anew in that time.
 """
 
-DIP_GAIN = 0.1
+LEVEL_OF_CLIENTS, LEVEL_STEP = 0.1, 0.3
+"""How fast the usual traffic follows what the clients send, and by what part at most in a cycle."""
+RISE, OUTRUNS = 1.1, 0.1
+"""Above this part of their usual traffic, what the clients send says nothing if it makes so much
+more usage likely than all sensors together show: then bytes came that cost less than is known.
+"""
 
 
 def fit(
@@ -139,6 +145,10 @@ class _Fit:
         self.sensed = self.limits[CPU] > 0
         self.counts_cpu = bool(usages[CPU].any())
         self.state = self._remembered()
+        self.noise = self._noise()
+        """The usual noise of the sensors: a standard deviation."""
+        self.steadiness = min(1.0, NOISE_USUAL / max(self.noise, 1e-9))
+        """Noisier sensors teach less."""
         self.doubted = self.state[DOUBT] >= MISTRUSTED
         self.limits[CPU] = np.where(self.sensed, self.limits[CPU], np.nan_to_num(self.state[LIMIT]))
         limits = self.limits[CPU][self.limits[CPU] > 0]
@@ -153,6 +163,8 @@ class _Fit:
         self.level = before.level or self.total
         self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
         self.away = self.part_of_usual < DIP
+        self.outrun = False
+        """Whether traffic rose by far more than sensors follow."""
         self.moves = moved_costs.no_attribution(
             self._moved(), before.differs, before.late, len(self.shown)
         )
@@ -161,6 +173,10 @@ class _Fit:
         self.more = self.rows.messages_more(self.usual_bytes, message_costs.MORE_MAX)
         """What the bytes of each bundle would cost more if all cost went by messages: `[row]`."""
         self.costs = self._costs(class_costs.in_columns(before.costs))
+
+    def _noise(self) -> float:
+        jumps = self.state[JUMPS][self.sensed & (self.state[REPORTS] >= ACQUAINTED)]
+        return float(np.median(jumps)) ** 0.5 if len(jumps) else 0.0
 
     def _moved(self) -> moved_costs.Moved:
         """The moves whose bundles are watched, after the reports that are new; those of a dip say
@@ -220,7 +236,8 @@ class _Fit:
         dearness[rows] = class_costs.dearness(self.costs, last)
         traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
-        if learning and not self.away:
+        self.outrun = self._outrun(traffic)
+        if learning and not (self.away or self.outrun):
             settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = cost_of(learned)
@@ -234,7 +251,8 @@ class _Fit:
             self.state[SINCE] *= times  # costs that change are no change of traffic
         if learning:
             if len(rows):
-                level += DIP_GAIN * (self.total - level)
+                step = LEVEL_OF_CLIENTS * (self.total - level)
+                level += min(step, LEVEL_STEP * level) if level >= 1 else step
             self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
             self.state[LIMIT] = self.limits[CPU]
             self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
@@ -268,6 +286,14 @@ class _Fit:
     def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
         expected: Array = idle + self.state[OFFSET] + cost * traffic
         return expected
+
+    def _outrun(self, traffic: Array) -> bool:
+        """Whether the clients send far more than usual, and sensors do not follow."""
+        tells = self._tells(self.before, traffic) & (self.state[REPORTS] >= ACQUAINTED)
+        if self.part_of_usual <= RISE or not (self.counts_cpu and tells.any()):
+            return False
+        expected = self._expected(cost_of(self.before), idle_of(self.before), traffic)
+        return float((expected - self.shown)[tells].mean()) > OUTRUNS
 
     def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
         """The idle part and the cost of all brokers together."""
@@ -395,7 +421,7 @@ class _Fit:
             bytes_s = self.averages.quick_of(bundle) * self.costs.of_bundle(bundle)
             return float(cost * bytes_s / self.limit[row])
 
-        surprises = Surprises(surprise, self.state[ERROR], tells)
+        surprises = Surprises(surprise, self.state[ERROR], tells, self.state[JUMPS] ** 0.5)
         self.moves = moved_costs.attribute(self.moves, self.columns.row_of, adds, surprises)
         self.state[CAME] += self.moves.by_sources
         self.costs = self._costs(self.costs.of_classes)
@@ -410,7 +436,8 @@ class _Fit:
         bounded = np.where(self.shown >= self.full, np.maximum(bounded, 0.0), bounded)
         contradicts = self._contradicts(cost, traffic, idle)
         believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
-        gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
+        gain = np.maximum(GAIN * self.steadiness, 1 / (state[REPORTS] + 2))
+        gain = np.where(believed, settled * gain, 0.0)
         due = self.moves.part
         gain = np.where(
             self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due)
@@ -499,7 +526,9 @@ class _Fit:
         if tells[rows].any():
             used = np.maximum(shown - idle, 0.0)[rows]
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
-            self.costs = self._costs(class_costs.learn(self.costs, last, used, expected))
+            steadiness = self.steadiness**2
+            learned = class_costs.learn(self.costs, last, used, expected, steadiness)
+            self.costs = self._costs(learned)
 
     def _learn_messages(
         self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
@@ -601,6 +630,8 @@ class _Fit:
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             part_of_usual=self.part_of_usual,
+            outruns=self.outrun,
+            noise=self.noise,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:

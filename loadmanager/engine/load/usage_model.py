@@ -71,6 +71,12 @@ class UsageModel:
     doubts: tuple[Doubt, ...]
     part_of_usual: float
     """The part of their usual traffic that the clients make."""
+    noise: float
+    """The usual noise of the sensors: a standard deviation."""
+    outruns: bool
+    """Whether that is far more than sensors follow, so that the model knows what it costs no
+    more.
+    """
 
     @property
     def dip(self) -> float | None:

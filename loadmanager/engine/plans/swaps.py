@@ -72,8 +72,8 @@ def _pairs(cluster: ModelledBrokers, search: MoveSearch, source: int, taker: int
         cluster.worth(row, nothing) - cluster.worth(row, change)
         for row, change in ((source, -more), (taker, more))
     )
-    cheaper = cluster.cheaper([source], [taker])
-    prices = give.prices[there, None] * cheaper + take.prices[back] * cheaper
+    times = cluster.price_times([source], [taker])
+    prices = (give.prices[there, None] + take.prices[back]) * times
     _, no_room = cluster.burden([source], [taker], give.work[:, there])
     return _Pairs(source, taker, there, back, np.where(no_room[:, None], -np.inf, gains), prices)
 

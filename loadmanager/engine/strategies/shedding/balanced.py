@@ -28,6 +28,7 @@ from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic, surplus
+from loadmanager.engine.strategies.shedding.by_sensors import SHOWN_FULL
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST, Came
 from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
@@ -42,6 +43,10 @@ AWAY, BACK, BACK_MS = 0.85, 1.1, 10 * MINUTE_MS
 """Below this part of the usual traffic, some of the clients are away; above the other one, so long
 after that at most, they are back, and have yet to become the usual ones.
 """
+SHOWN_HIGH = 0.95
+"""A broker whose sensor shows more than this is relieved, whatever is not known."""
+FULL_FOR_MS, STAYS_FULL = 2 * MINUTE_MS, 0.94
+"""A broker stays full if its sensor shows so for so long, and no less than this meanwhile."""
 WAITS_MS = 20 * MINUTE_MS
 """Clients that are away again and again for longer than this, never for more than `BACK_MS` as
 usual, come and go by nature: nothing waits for them any more but what `DIP` says.
@@ -80,6 +85,8 @@ class BalancedMemory:
     """brokerId → what it came to that bundles left it while it was full, unexplained."""
     came: Mapping[str, Came] = field(default_factory=dict)
     """Bundle that was moved → where to, and what it carried before."""
+    full: Mapping[str, int] = field(default_factory=dict)
+    """brokerId → the time (ms) since which its sensor shows that it is full."""
     losing: tuple[str, ...] = ()
     """Brokers that take nothing, because what they have loses its traffic."""
 
@@ -88,6 +95,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     model = fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
     away_ms, away_since_ms = _away(model, memory, snapshot.now_ms)
+    full_ms = _full_since(model, memory, snapshot)
     losing = lost_traffic.losing_brokers(snapshot, memory.came)
     doubts += [Skip(broker, LOST.code, LOST.text) for broker in losing]
     if text := _waits(snapshot, model, away_ms, away_since_ms):
@@ -97,6 +105,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
             away_ms=away_ms,
             away_since_ms=away_since_ms,
             losing=losing,
+            full=full_ms,
         )
         return Shed((), (Skip("cluster", "TrafficDip", text), *doubts), remembered)
     snapshot = lost_traffic.refusing(snapshot, losing)
@@ -107,6 +116,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         leaving=memory.leaving,
         far=memory.far.keys(),
         relieved=_relieved(memory, model, snapshot),
+        full=[broker for broker, ms in full_ms.items() if snapshot.now_ms - ms >= FULL_FOR_MS],
     )
     by_sensors = cluster.by_sensors
     full = {
@@ -134,6 +144,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
             away_since_ms,
             surplus.after(memory.relief, full, given, snapshot.now_ms),
             lost_traffic.after(memory.came, came, losing, snapshot.now_ms),
+            full_ms,
             losing,
         ),
     )
@@ -150,6 +161,18 @@ def _relieved(
         broker: surplus.leaves(relief, float(measured[row_of[broker]]))
         for broker, relief in memory.relief.items()
         if broker in row_of
+    }
+
+
+def _full_since(
+    model: UsageModel, memory: BalancedMemory, snapshot: ClusterSnapshot
+) -> dict[str, int]:
+    """Brokers whose sensors show that they are full → since when (ms)."""
+    names, shown = snapshot.columns.names, np.where(model.trusted, model.measured, 0.0)
+    return {
+        names[row]: memory.full.get(names[row], snapshot.now_ms)
+        for row in np.flatnonzero(shown > STAYS_FULL).tolist()
+        if shown[row] > SHOWN_FULL or names[row] in memory.full
     }
 
 
@@ -170,6 +193,8 @@ def _waits(
     sends = f"the clients send {model.part_of_usual:.0%} of their usual traffic"
     if model.dip is not None:
         return f"{sends}: these figures say nothing"
+    if model.outruns and not (model.trusted & (model.measured > SHOWN_HIGH)).any():
+        return f"{sends}, and sensors do not follow: what it costs is not known yet"
     if float(model.used.max(initial=0.0)) > OVERLOAD:
         return None
     if away_ms - away_since_ms > WAITS_MS and snapshot.now_ms - away_ms <= BACK_MS:

@@ -29,8 +29,17 @@ NEAR = 0.05
 """It is brought as near as this part of the mean."""
 OF_FAR = 0.15
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
+ASKED, EXPLAINED, HELPS_BELOW = 1.05, 0.85, 0.9
+"""A broker that stays full counts as asked for the first figure at least, if the model has it above
+the second one, and the mean of all below the third, so that others can help.
+"""
 USED_LEAST = 0.25
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
+APART, OF_NEAR = 0.5, 10.0
+"""In a cycle, moves between brokers that differ by less than this part of the difference cost so
+many times the usual price, unless one is far off: a bundle that uses the CPU more than the network
+cards would always fit another broker better, and make none more even.
+"""
 ERRORS_TOLD, TOLD_MOST = 1.5, 0.04
 """A difference between brokers that is less than so many usual errors of the model is worth no
 move, up to this one.
@@ -86,7 +95,8 @@ class ModelledBrokers:
     moving a bundle of average size. `leaving`: bundle → the broker that it left, whose report may
     still have it. `far`: brokers that are brought near the mean since earlier cycles. `relieved`:
     brokers that were full lately → whether their bundles may be taken for dearer than the model has
-    them; None: no bundles are, and sensors forbid only full brokers.
+    them; None: no bundles are, and sensors forbid only full brokers. `full`: those whose sensors
+    show for some minutes that they are full.
     """
 
     dearness = 1.0
@@ -102,6 +112,7 @@ class ModelledBrokers:
         far: Collection[str],
         emptied: str | None = None,
         relieved: Mapping[str, bool] | None = None,
+        full: Collection[str] = (),
     ) -> None:
         columns = snapshot.columns
         self.reach = Reach(snapshot)
@@ -132,6 +143,7 @@ class ModelledBrokers:
         self._closed = self._closed_by(snapshot)
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
+        self._ask_more(full)
         self.means = self._means()
         """The mean of those that can help each broker: of all, unless policies part them."""
         self._knee = knee_of(self.usage, self.size)
@@ -155,7 +167,10 @@ class ModelledBrokers:
         self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
+        self._apart = -np.inf
+        """Moves between brokers that differ by less are dearer."""
         if relieved is not None:
+            self._apart = APART * difference * max(self.mean, USED_LEAST)
             self._take_for_dearer(relieved)
 
     def _take_for_dearer(self, relieved: Mapping[str, bool]) -> None:
@@ -174,6 +189,15 @@ class ModelledBrokers:
         self._usages[self._counted == CPU] += more
         self.usage = self._most(self._usages)
 
+    def _ask_more(self, full: Collection[str]) -> None:
+        """Full brokers are asked for more than they serve; their traffic does not show how much."""
+        if self.mean >= HELPS_BELOW:
+            return
+        rows = [self._row_of[broker] for broker in full]
+        rows = [row for row in rows if EXPLAINED < self.usage[row] < ASKED]
+        self._usages[:, rows] += (self._counted == CPU)[:, None] * (ASKED - self.usage[rows])
+        self.usage[rows] = ASKED
+
     def _closed_by(self, snapshot: ClusterSnapshot) -> NDArray[np.bool_]:
         wishes, closed = snapshot.wishes, np.zeros(len(self.names), np.bool_)
         for name in (wishes.cordons.keys() | wishes.refusals.keys()) & self._row_of.keys():
@@ -186,7 +210,8 @@ class ModelledBrokers:
         the model's error may have made is not.
         """
         error = float(np.median(self._model.error))
-        told_apart = min(ERRORS_TOLD * error, TOLD_MOST)
+        most = max(TOLD_MOST, ERRORS_TOLD * self._model.noise)
+        told_apart = min(ERRORS_TOLD * error, most)
         return max(difference * max(self.mean, USED_LEAST), told_apart)
 
     def _means(self) -> Array:
@@ -317,10 +342,11 @@ class ModelledBrokers:
         self.intake[destination] += more.max(initial=0)
         self.by_sensors.gave(source, float((self._per_byte[:, source] * work).max(initial=0)))
 
-    def cheaper(self, sources: Rows | list[int], takers: Rows | list[int]) -> Array:
+    def price_times(self, sources: Rows | list[int], takers: Rows | list[int]) -> Array:
         """What the prices of moves between these brokers are multiplied with: `[bundle]`."""
-        far = self.far[takers] | self.far[sources]
-        return np.where(far, OF_FAR * self.dearness, self.dearness)
+        times = np.where(self.usage[sources] - self.usage[takers] < self._apart, OF_NEAR, 1.0)
+        times[self.far[takers] | self.far[sources]] = OF_FAR
+        return times * self.dearness
 
     def brings(self, taker: int, work: Array) -> Array:
         """The usage that each of these bundles adds to a broker: `[bundle]`."""

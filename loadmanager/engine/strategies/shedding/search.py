@@ -218,7 +218,7 @@ class MoveSearch:
         if not self._cluster.reach.everywhere:
             kinds = np.concatenate([offer.kinds for offer in offers])
             refused |= self._cluster.reach.bars(takers, kinds)
-        prices *= self._cluster.cheaper(sources, takers)
+        prices *= self._cluster.price_times(sources, takers)
         gains[refused] = -np.inf
         net, end = gains - prices, 0
         for (source, taker), count in zip(pairs, counts, strict=True):
