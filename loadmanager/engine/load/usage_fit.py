@@ -106,6 +106,8 @@ JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 mistrusted: a standard deviation.
 """
 ERROR_UNSEEN = 0.05
+HALF_USED_BYTES_S = 1e7
+"""Traffic that uses half of a broker, where nothing is known and no client sends anything."""
 ROSE_FADES, FELL_FADES = 1 / 240, 1 / 15
 """How much is forgotten with each report of another process that began, and of one that ended: what
 was learned meanwhile of a broker's bundles is learned anew in that time.
@@ -163,6 +165,8 @@ class _Fit:
         self.level = before.level or self.total
         self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
         self.away = self.part_of_usual < DIP
+        self.settled = np.ones(len(columns.names))
+        """How much a report teaches of what brokers use beside traffic: see `_settled`."""
         self.outrun = False
         """Whether traffic rose by far more than sensors follow."""
         self.moves = moved_costs.no_attribution(
@@ -237,8 +241,8 @@ class _Fit:
         traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
         self.outrun = self._outrun(traffic)
+        self.settled = settled = self._settled(traffic)
         if learning and not (self.away or self.outrun):
-            settled = self._settled(traffic)
             learned = self._learn_all(traffic, settled, before)
             cost = cost_of(learned)
             self._add_up(cost, traffic, dearness, idle_of(learned) + cost * traffic)
@@ -595,7 +599,8 @@ class _Fit:
         base[CPU] = idle + offset if self.counts_cpu else 0.0
         per_byte[CPU] = cost / self.limit
         if not self.counts_cpu and not base[1:].any() and not per_byte.any():
-            per_byte[CPU] = 0.5 * len(columns.names) / max(float(self.bytes_s.sum()), 1.0)
+            count, total = len(columns.names), float(self.bytes_s.sum())
+            per_byte[CPU] = 0.5 * count / (total if total >= 1 else count * HALF_USED_BYTES_S)
             trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
         apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
         error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
@@ -646,7 +651,7 @@ class _Fit:
         limits = np.where(limited, limits, mean)  # one that says none is like the others
         per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limits > 0)
         costly = per_byte * self.bytes_s
-        weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
+        weight = 1 - np.where(self.first, 0.5, GAIN) * self.settled * self.new
         beside = weight * self.state[BESIDE:ERRORS_BESIDE] + (1 - weight) * (usages - costly)[1:]
         less, more = (fixed + part * costly[1:] for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         beside = np.where(limited[1:], np.clip(beside, -less, more), 0.0)

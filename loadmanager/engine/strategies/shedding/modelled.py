@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import CPU, UsageModel
-from loadmanager.engine.strategies.shedding.by_sensors import BySensors
+from loadmanager.engine.strategies.shedding.by_sensors import SHOWN_FULL, BySensors
 from loadmanager.engine.strategies.shedding.objective import (
     FULL,
     OVERLOAD,
@@ -29,6 +29,10 @@ NEAR = 0.05
 """It is brought as near as this part of the mean."""
 OF_FAR = 0.15
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
+RISES = 1.5
+"""A broker whose traffic is so many times what is known of its bundles gives nothing in a cycle,
+unless it is full.
+"""
 ASKED, EXPLAINED, HELPS_BELOW = 1.05, 0.85, 0.9
 """A broker that stays full counts as asked for the first figure at least, if the model has it above
 the second one, and the mean of all below the third, so that others can help.
@@ -169,7 +173,10 @@ class ModelledBrokers:
         """True for brokers that are brought near the mean."""
         self._apart = -np.inf
         """Moves between brokers that differ by less are dearer."""
+        self._rises = np.zeros(len(self.names), np.bool_)
         if relieved is not None:
+            quick = self._work.traffic.totals(self._work.traffic.bytes_s)
+            self._rises = (columns.throughputs > RISES * quick) & (model.measured < SHOWN_FULL)
             self._apart = APART * difference * max(self.mean, USED_LEAST)
             self._take_for_dearer(relieved)
 
@@ -321,6 +328,7 @@ class ModelledBrokers:
         relieved = self.usage[sources] > FULL
         refused |= after > np.where(relieved, self._relieved[takers], self._room[takers])
         refused |= self.by_sensors.refused(sources, takers)
+        refused |= self._rises[sources]
         if self._emptied is not None:
             refused |= (before >= self._takes_below[takers]) & work.any(axis=0)
         return burden, refused
