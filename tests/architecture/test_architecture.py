@@ -167,7 +167,7 @@ MANY_ARGUMENTS = {
     "broker/topics/directory.py:TopicDirectory": 9,  # answers the server for all of the member
     "broker/topics/limits.py:Limits": 9,  # between stored policies and what throttles
     "engine/load/snapshot.py:ClusterSnapshot": 21,  # a value: what a decision may look at
-    "engine/load/usage_model.py:UsageModel": 12,  # a value, and what follows from it
+    "engine/load/usage_model.py:UsageModel": 14,  # a value, and what follows from it
     "engine/ownership/states.py:BundleLife": 8,  # a value, and its transitions
     "kit/http/operation.py:Query": 8,  # the fields of a parameter in OpenAPI
     "leader/decisions.py:RecentDecision": 10,  # a value: a decision and what came of it

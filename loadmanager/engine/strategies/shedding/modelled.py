@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,20 +92,35 @@ class _BundleWork:
         return self.traffic.bytes_s[here], self.of_cpu[here]
 
 
+class FullBrokers(NamedTuple):
+    """What sensors showed of full brokers lately."""
+
+    lasting: Collection[str]
+    """Those that show for some minutes that they are full."""
+    leaves: Mapping[str, bool]
+    """Those that were full lately → whether their bundles may be taken for dearer than the model
+    has them.
+    """
+
+
 class ModelledBrokers:
     """The brokers' usage as the model has it, while moves are planned. Arrays are `[resource,
     broker]`, brokers in the order of `snapshot.columns`.
 
     `difference`: the difference between two brokers, as a part of the mean usage, that is worth
     moving a bundle of average size. `leaving`: bundle → the broker that it left, whose report may
-    still have it. `far`: brokers that are brought near the mean since earlier cycles. `relieved`:
-    brokers that were full lately → whether their bundles may be taken for dearer than the model has
-    them; None: no bundles are, and sensors forbid only full brokers. `full`: those whose sensors
-    show for some minutes that they are full.
+    still have it. `far`: brokers that are brought near the mean since earlier cycles. `full`: what
+    a cycle knows of full brokers; None: a plan towards a goal, for which sensors forbid only what
+    would go to full brokers.
     """
 
     dearness = 1.0
     """How many times its price a move has to gain."""
+    intake_max: float = INTAKE_MAX
+    _apart = -np.inf
+    """Moves between brokers that differ by less are dearer."""
+    _rises: NDArray[np.bool_] | None = None
+    """Brokers whose bundles have more traffic than is known of them."""
 
     def __init__(
         self,
@@ -115,26 +131,14 @@ class ModelledBrokers:
         leaving: Mapping[str, str],
         far: Collection[str],
         emptied: str | None = None,
-        relieved: Mapping[str, bool] | None = None,
-        full: Collection[str] = (),
+        full: FullBrokers | None = None,
     ) -> None:
         columns = snapshot.columns
         self.reach = Reach(snapshot)
         self._snapshot, self._model = snapshot, model
         self.names, self._row_of = columns.names, columns.row_of
-        self.leaving = {
-            bundle: source
-            for bundle, source in leaving.items()
-            if source in self._row_of
-            and bundle in snapshot.reports[source].last_stats
-            and (
-                bundle in snapshot.recently_unloaded_ms
-                or bundle in snapshot.leaving
-                or snapshot.under_way.broker_of(bundle) not in (None, source)
-            )
-        }  # the others did not leave: a guard refused the move, or it failed
+        self.leaving = dict(self._left(leaving))
         self._work = _BundleWork(snapshot, model)
-        bundle_count = int((self._work.traffic.bytes_s > 0).sum())
         carried = self._carried()
         usages = model.usages(carried)
         self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
@@ -147,38 +151,52 @@ class ModelledBrokers:
         self._closed = self._closed_by(snapshot)
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
-        self._ask_more(full)
+        if full is not None:
+            self._ask_more(full.lasting)
         self.means = self._means()
         """The mean of those that can help each broker: of all, unless policies part them."""
         self._knee = knee_of(self.usage, self.size)
         self._room, self._relieved = self._rooms(doubting=emptied is None)
         """What moves may bring a broker to: the usual ones, and those from a broker above FULL."""
-        downhill = relieved is not None
-        self.by_sensors = BySensors(model, self._usual_most(), downhill=downhill)
+        self.by_sensors = BySensors(model, self._usual_most(), downhill=full is not None)
         """What sensors say, whatever the model does."""
         self._takes_below = np.full(len(self.names), np.inf)
         """The usage from which on a broker takes no bundle that has load."""
         self._share_out(emptied)
         self._emptied = emptied
-        by_traffic = (model.per_byte * carried).max(axis=0)
-        self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
+        self.bundle = self._average_bundle(carried)
         """The usage of a bundle of average size at a broker of average size."""
         self.price = 2 * self._worth(difference) * self.bundle
         """What the move of such a bundle must gain."""
         self._of_clients = _part_of_clients(snapshot.pause_s)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
-        self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
-        self._apart = -np.inf
-        """Moves between brokers that differ by less are dearer."""
-        self._rises = np.zeros(len(self.names), np.bool_)
-        if relieved is not None:
-            quick = self._work.traffic.totals(self._work.traffic.bytes_s)
-            self._rises = (columns.throughputs > RISES * quick) & (model.measured < SHOWN_FULL)
-            self._apart = APART * difference * max(self.mean, USED_LEAST)
-            self._take_for_dearer(relieved)
+        if full is not None:
+            self._apart, self._rises = self._waits(difference)
+            self._take_for_dearer(full.leaves)
+
+    def _waits(self, difference: float) -> tuple[float, NDArray[np.bool_]]:
+        """In a cycle, what may look otherwise a minute later can wait."""
+        quick = self._work.traffic.totals(self._work.traffic.bytes_s)
+        rises = self._snapshot.columns.throughputs > RISES * quick
+        rises &= self._model.measured < SHOWN_FULL
+        return APART * difference * max(self.mean, USED_LEAST), rises
+
+    def _average_bundle(self, carried: Array) -> float:
+        count = int((self._work.traffic.bytes_s > 0).sum())
+        by_traffic = (self._model.per_byte * carried).max(axis=0)
+        return float((self.size * by_traffic).sum()) / max(count, 1)
+
+    def _left(self, leaving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """The others did not leave: a guard refused the move, or it failed."""
+        snapshot = self._snapshot
+        for bundle, source in leaving.items():
+            if source in self._row_of and bundle in snapshot.reports[source].last_stats:
+                goes = bundle in snapshot.recently_unloaded_ms or bundle in snapshot.leaving
+                if goes or snapshot.under_way.broker_of(bundle) not in (None, source):
+                    yield bundle, source
 
     def _take_for_dearer(self, relieved: Mapping[str, bool]) -> None:
         """What full brokers use more than the model explains is taken for the cost of their
@@ -328,7 +346,8 @@ class ModelledBrokers:
         relieved = self.usage[sources] > FULL
         refused |= after > np.where(relieved, self._relieved[takers], self._room[takers])
         refused |= self.by_sensors.refused(sources, takers)
-        refused |= self._rises[sources]
+        if self._rises is not None:
+            refused |= self._rises[sources]
         if self._emptied is not None:
             refused |= (before >= self._takes_below[takers]) & work.any(axis=0)
         return burden, refused
