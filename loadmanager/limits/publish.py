@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from loadmanager.limits.bucket import SECOND_NS
 from loadmanager.limits.levels import Level, Tuning
-from loadmanager.limits.limit import Limit, Ticket
+from loadmanager.limits.limit import NEVER_NS, Limit, Ticket
 from loadmanager.limits.policies import PublishRate
 from loadmanager.limits.schedule import Schedule
 from loadmanager.limits.tracker import ConnectionThrottle, HoldCause
@@ -135,6 +135,12 @@ class Sender:
     def has_more(self) -> bool:
         """Whether a publish of it waits (see `Readable.waits`)."""
         return self.throttle.owner.waits(self)
+
+    @property
+    def held_again_since_ns(self) -> int:
+        """See `Holder.held_again_since_ns`."""
+        since_ns = [ticket.held_again_since_ns for ticket in self._tickets.values()]
+        return min((it for it in since_ns if it > NEVER_NS), default=NEVER_NS)
 
     def released(self, limit: Limit, now_ns: int) -> None:
         """A limit holds this producer no more."""

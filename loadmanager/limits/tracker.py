@@ -61,6 +61,11 @@ class Holder(Protocol):
         """Where it publishes."""
         ...
 
+    @property
+    def held_again_since_ns(self) -> int:
+        """When limits began to hold it, again and again since; far in the past: they never did."""
+        ...
+
 
 @dataclass(slots=True)
 class HoldTotals:

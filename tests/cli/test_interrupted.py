@@ -295,8 +295,9 @@ async def test_a_limit_stays_the_cause_once_the_client_is_back(
         assert "the topic has neither producers nor consumers; 1 client of it is not seen" in out
         assert f"`loadmanager admin interrupted {TOPIC}` says since when, and why" in out
         _, out, _ = await shell.run("history", "10.0.3.7")
-        assert f"connection 10.0.3.7:1 was held until then by {two}, for 3 min: t4 publish" in out
-        assert "connection 10.0.3.7:3 is held by b8:1, for 5.0 s: t4 publish" in out
+        until = f"connection 10.0.3.7:1 was held until then at {two}, for 3 min"
+        assert f"{until}; at the last look by t4 publish" in out
+        assert "connection 10.0.3.7:3 is held at b8:1, for 5.0 s; now by t4 publish" in out
 
 
 async def test_a_client_that_tries_again_and_again_is_not_back(
