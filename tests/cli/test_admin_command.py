@@ -1071,6 +1071,7 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
     [
         (0, 0, True, "b had no bundles: nothing was moved"),
         (2, 2, True, "b is drained: 2 bundles moved"),
+        (4, 5, True, "b is drained: 5 bundles moved, 1 more than it had when its drain began"),
         (9, 2, True, "b is drained: it had 9 bundles when its drain began"),
         (9, 0, False, "b is gone: it had 9 bundles when its drain began, and what was left then"),
     ],
