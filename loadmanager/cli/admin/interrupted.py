@@ -15,6 +15,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse
+from loadmanager.cli.admin.goal_waits import BEFORE_MS, is_of
 from loadmanager.cli.admin.held_clients import holders_of
 from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
 from loadmanager.cli.admin.interruptions import longest_of
@@ -39,8 +40,6 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.leader.interruptions import AFTER_MS
 
-BEFORE_MS = 1_000
-"""The clocks of two brokers may be so far apart."""
 REFUSALS_MAX = 1_000
 MOVES_MAX = 1_000
 OWNERS_MAX = 20
@@ -97,7 +96,7 @@ def interrupted(
         end_ms = move.ended_at + BEFORE_MS
         begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
     by_name = interrupted_between(admin, begin_ms, end_ms)
-    waits = [it for it in by_name.waits if (_is_of(it, move) if move else _has(it, name))]
+    waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     if at is not None:
         as_of_ms = at
@@ -205,11 +204,6 @@ def _served_again(move: Decision) -> str:
     if outcome is None or not outcome.clients_closed:
         return ""
     return f"{clients(outcome)}, as the leader counted, until the first receipt or delivery of each"
-
-
-def _is_of(it: Interrupted, move: Decision) -> bool:
-    of_move = it.client.broker == move.source and it.client.bundle == move.bundle
-    return of_move and not it.stood
 
 
 def _has(it: Interrupted, name: str) -> bool:
