@@ -80,8 +80,9 @@ def interrupted(
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
     not in these times. It says for how much of its wait limits held the connection over which it
-    came back, if for a second or longer; and of those not back, whether somebody refused them, or
-    limits hold a connection from their host.
+    came back, if for a second or longer; of those who waited for long, whether they held another
+    one from the host, over which it may have asked where its topic is; and of those not back,
+    whether somebody refused them, or limits hold a connection from their host.
 
     Those of the last hour, or since --since; with --at, those of the hour before, as they were
     then. MOVE is an id of `moves list`, BROKER one that lost or gave up its clients; another NAME
@@ -316,7 +317,7 @@ class _Causes:
     def _held_text(self, it: Interrupted, hold: ConnectionHold) -> str:
         lasted = span(hold.overlap_ms(it, self.as_of_ms))
         whose = "its connection"
-        if it.back_at is None and (hold.broker, hold.client) not in it.tried:
+        if not hold.is_of(it):
             whose = "a connection from its host, maybe not its own"
         limits = hold.limits_for(it, self.as_of_ms)
         why = " for a limit" if limits is None else f": {limits}"
