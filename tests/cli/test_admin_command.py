@@ -115,6 +115,12 @@ async def test_a_broker_that_does_not_answer_is_listed_so(
         listed = {it["broker"]: it for it in await shell.json("brokers", "list")}
         assert "problem" in listed[name]
         assert "problem" not in listed[served.broker_id(0)]
+        _, out, _ = await shell.run("status")
+        first, second = out.splitlines()[:2]
+        assert first.startswith(f"{name} does not answer now (cannot be reached: ")
+        assert first.endswith("); its session has not ended yet")
+        assert second.startswith("2 brokers, ")
+        assert [*(await shell.json("status"))["noAnswer"]] == [name]
 
 
 async def test_a_leader_that_does_not_answer_is_listed_so(
