@@ -90,6 +90,8 @@ REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
 NAMED_MAX = 5
 HEALTH_S = 5.0
+NOT_ACTIVE = "is not active"
+"""How a broker says of another one that its session has ended."""
 LATELY_GONE_MS = 60_000
 """A broker that is gone and has reported since then is named, although the leader has not recorded
 yet how it left.
@@ -159,7 +161,7 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     balancing = _balancing(cluster, _switched(admin, cluster))
     present = [it.broker for it in cluster.brokers if it.state not in AWAY]
     silent = silent_of(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
-    lines = [*_store(cluster), *_silent_lines(cluster, silent)]
+    lines = [*_store(cluster), *silent_lines(cluster, silent)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
@@ -171,13 +173,16 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     return Output({**raw, "noAnswer": silent}, lines)
 
 
-def _silent_lines(cluster: ClusterShown, silent: Mapping[str, str]) -> Iterator[str]:
+def silent_lines(cluster: ClusterShown, silent: Mapping[str, str]) -> Iterator[str]:
     """The brokers that do not answer now, or are gone so lately that the leader has not recorded
     it: what follows counts them, or leaves them out.
     """
     for broker, why in sorted(silent.items())[:NAMED_MAX]:
         text = why.splitlines()[0].removeprefix(f"{broker} ")
-        yield f"{broker} does not answer now ({text}); its session has not ended yet"
+        if text == NOT_ACTIVE:  # it was when the leader was asked
+            yield f"{broker} is gone: its session has ended just now"
+        else:
+            yield f"{broker} does not answer now ({text}); its session had not ended when asked"
     if len(silent) > NAMED_MAX:
         yield f"{len(silent) - NAMED_MAX} more brokers do not answer now"
     recorded = {it.broker for it in cluster.absent if it.gone}
