@@ -113,7 +113,7 @@ _QUIET_HEADS = {
     bytes((8, COMMAND_TYPES[name])) for name in ("ack", "flow", "ping", "pong", "redeliver")
 }
 """How commands begin that nobody waits for."""
-PEEK_FRAMES_MAX = 64
+PEEK_FRAMES_MAX = 32
 PEEK_BYTES_MAX = 16 * 1024
 
 
