@@ -58,7 +58,7 @@ RATIOS = (
     "x 0.50: in this figure, the replay of what was there is far from what happened; so only the "
     "ratio to that replay is told, here half of it"
 )
-NOT_SAID = "whether these brokers are enough is not said: "
+NOT_SAID = "whether these brokers are enough, the replay does not say: "
 MODEL_OFF = NOT_SAID + "too little is known of what traffic costs these brokers"
 REPLAY_OFF = (
     f"{NOT_SAID}by the settings in force alone, the time would have gone otherwise than it did "
@@ -279,7 +279,7 @@ class WhatIfAnswer:
         if self.has_figures:
             yield table((title, *HEADERS[1:]), self.rows())
         else:
-            yield [f"{title}: no figures, for they would say nothing"]
+            yield [f"{title}: no figures of a replay, for they would say nothing"]
         yield list(self.sentences(price))
 
     @property

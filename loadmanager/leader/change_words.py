@@ -26,6 +26,12 @@ _ISOLATION = r"([^/]+)/namespaceIsolationPolicies/([^/]+)"
 _DOMAIN = r"([^/]+)/failureDomains/([^/]+)"
 _SETTING = r"brokers/configuration/([^/]+)(?:/.*)?"
 _RANGE = r"(0x[0-9a-f]{8}_0x[0-9a-f]{8})"
+_FOLDERS = {
+    paths.POLICIES: "the namespace",
+    paths.LOCAL_POLICIES: "the bundles of",
+    paths.RESOURCE_GROUPS: "the resource group",
+    paths.RESOURCE_QUOTAS: "the resource quota of",
+}
 _WORDS: tuple[tuple[str, str, str], ...] = (
     ("PUT", r"tenants/([^/]+)", "made the tenant {}"),
     ("POST", r"tenants/([^/]+)", "changed the tenant {}"),
@@ -91,6 +97,8 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if said := wish_words(path, before, after) or _topic(path, before, after):
         return said
     done = _done(method, target)
+    if _without_prefix(target) == "undo":
+        done += _undone_of(path)
     if (own := _of_its_own(done, _without_prefix(target), path, before, after)) is not None:
         return own
     if done.startswith("deleted ") and not _leaves(after) and _leaves(before):
@@ -99,6 +107,18 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
     if len(values) > VALUES_MAX:
         values = values[:VALUES_MAX] + "…"
     return f"{done}: {values}" if values else done
+
+
+def _undone_of(path: str) -> str:
+    """Of what an undo put the document back."""
+    if path == paths.DYNAMIC_CONFIGURATION:
+        return " of settings"
+    if (topic := paths.topic_of_policies(path)) is not None:
+        return f" of {topic}"
+    for folder, kind in _FOLDERS.items():
+        if path.startswith(f"{folder}/"):
+            return f" of {kind} {unquote(path[len(folder) + 1 :])}"
+    return f" of {unquote(path)}" if path else ""
 
 
 def _of_its_own(
@@ -117,7 +137,7 @@ def _of_its_own(
         return done + _refusal(unquote(token[1]), after)
     if path.startswith(_LOCAL_POLICIES) and not asked.endswith("/antiAffinity"):
         return f"{done}: its bundles"
-    if path == paths.DYNAMIC_CONFIGURATION:
+    if path == paths.DYNAMIC_CONFIGURATION and asked != "undo":
         return done + _setting_was(asked, before)
     if asked.startswith(("brokers/", "members/")):  # the value is said
         return done

@@ -49,7 +49,11 @@ class Drain:
     """The drain of one broker, as this leader knows it."""
 
     left: int | None = None
-    """Bundles that the broker served when it was last asked; None: it has not answered yet."""
+    """Bundles that the broker served when it was last asked, without those that have left since;
+    None: it has not answered yet.
+    """
+    empty: bool = False
+    """Whether the broker served none when it was last asked: it may get one while others leave."""
     problem: str = ""
     moved: int = 0
     """Moves of the last batch that arrived; those before are in the order."""
@@ -98,7 +102,7 @@ class Draining:
         waits = self.goals.work.waits
         if drain.problem:
             waits[order.id] = Reason("DrainWaits", drain.problem)
-        elif drain.left == 0:
+        elif drain.empty:
             waits[order.id] = Reason("Drained", "it has no bundles, and gets none")
         else:
             waits.pop(order.id, None)
@@ -107,7 +111,7 @@ class Draining:
         """The drain of a broker is over: its cordon has ended, or no longer drains."""
         order, drain = self.goals.drain_of(broker), self.drains.pop(broker, Drain())
         if order is not None:
-            done = drain.left == 0
+            done = drain.empty
             why = REACHED if done else Reason("Stopped", "the cordon was lifted")
             await self.goals.end_early(order, why, "no longer wanted")
 
@@ -118,7 +122,11 @@ class Draining:
             drain.problem = "it does not answer"
             return
         if address is None:
-            drain.left, drain.problem = 0, ""  # its session is over, and its claims with it
+            drain.left, drain.empty, drain.problem = (
+                0,
+                True,
+                "",
+            )  # its session is over, and its claims with it
             return
         if (why := self.moves.hold_of(Author.DRAIN)) is not None:
             drain.problem = why
@@ -138,7 +146,8 @@ class Draining:
     async def _go_on(
         self, broker: str, drain: Drain, served: Mapping[str, int], now_s: float
     ) -> None:
-        before, drain.left, drain.problem = drain.left, len(served), ""
+        before, drain.empty = drain.empty, not served
+        drain.left, drain.problem = len(served), ""
         if served and not self.leads(broker):
             drain.problem = "it runs the other load manager, whose leader drains it"
             return
@@ -153,7 +162,7 @@ class Draining:
             await self._queue(order, broker, drain, served)
             return
         drain.next_s = now_s + LOOK_AGAIN_S
-        if before != 0:
+        if not before:
             log.info("broker drained", peer=broker, moved=order.progress.arrived if order else 0)
 
     async def _queue(
@@ -279,4 +288,4 @@ def _state(drain: Drain, *, active: bool) -> Literal["draining", "drained", "sto
     """`stopped`: the broker went away; nothing is left there to be moved."""
     if not active:
         return "stopped"
-    return "drained" if drain.left == 0 else "draining"
+    return "drained" if drain.empty else "draining"

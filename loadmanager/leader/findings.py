@@ -152,7 +152,14 @@ def limited_connections(
     return {
         broker: [
             LimitedConnection(
-                it.client, now_ms - round(it.held_ago_ms), it.limits, it.topics, it.others_total
+                it.client,
+                now_ms - round(it.held_ago_ms),
+                {
+                    name: now_ms - round(it.limits_held_ago_ms.get(name, it.held_ago_ms))
+                    for name in it.limits
+                },
+                it.topics,
+                it.others_total,
             )
             for it in each.connections
         ]

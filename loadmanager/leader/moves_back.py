@@ -67,6 +67,11 @@ class MovesBack:
                 wanted += self._of_earlier_decision(draft, id_, earlier)
             else:
                 wanted += self._moves_of_decision(draft, id_)
+        # the changes of one request, as of an undo, name the same moves: the newest has them
+        firsts: dict[str, tuple[str, str, Move]] = {}
+        for each in wanted:
+            firsts.setdefault(each[2].id, each)
+        wanted = list(firsts.values())
         gone = await self.plans.gone([move.bundle for _, _, move in wanted])
         for id_, what, move in wanted[:MOVES_MAX]:
             try:

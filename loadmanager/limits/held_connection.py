@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from loadmanager.kit.model import Shape
+
+SAME_MS = 1_000
+"""What began within so much of a hold began with it."""
 
 
 class HeldConnection(Shape):
@@ -15,7 +20,7 @@ class HeldConnection(Shape):
     held_ago_ms: float
     """When that began."""
     limits: list[str]
-    """Those that hold it."""
+    """Those that hold it, or did in the last minute."""
     topics: list[str]
     """Of the producers whose publishes these limits hold."""
     others: list[str]
@@ -24,6 +29,24 @@ class HeldConnection(Shape):
     uses_topic: bool | None = None
     """Whether a producer or consumer of the topic that is asked about uses it; null: no topic is.
     """
+    limits_held_ago_ms: dict[str, float] = msgspec.field(default_factory=dict)
+    """Limit → when it began to hold the connection, again and again since; empty: of an earlier
+    version.
+    """
+
+    @property
+    def limits_text(self) -> str:
+        """The limits that hold it, the first of them first; with a time those that began later
+        than what is held began.
+        """
+        ago_ms = {name: self.limits_held_ago_ms.get(name, self.held_ago_ms) for name in self.limits}
+        names = sorted(self.limits, key=lambda name: (-ago_ms[name], name))
+        return " and ".join(
+            f"{name} (for the last {ago_ms[name] / 1000:.0f} s)"
+            if ago_ms[name] < self.held_ago_ms - SAME_MS
+            else name
+            for name in names
+        )
 
 
 def may_wait_text(connections: Sequence[HeldConnection]) -> str:
@@ -34,6 +57,6 @@ def may_wait_text(connections: Sequence[HeldConnection]) -> str:
     many = "1 connection" if len(connections) == 1 else f"{len(connections)} connections"
     return (
         f"limits hold {many}, {longest.client} since {longest.held_ago_ms / 1000:.0f}"
-        f" s ({' and '.join(longest.limits)}): a producer or consumer that is to attach through "
+        f" s ({longest.limits_text}): a producer or consumer that is to attach through "
         "one of them waits"
     )

@@ -14,6 +14,7 @@ from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.held_connection import HeldConnection
 from loadmanager.limits.limit import Ticket
 from loadmanager.limits.publish import Sender
+from loadmanager.limits.schedule import REMEMBERED_NS
 from loadmanager.limits.tracker import ConnectionThrottle
 
 CONNECTIONS_MAX = 200
@@ -88,9 +89,12 @@ def held_subscriptions(throttling: BrokerThrottling, now_ns: int) -> list[Subscr
 def _tickets_of(
     throttling: BrokerThrottling, now_ns: int
 ) -> dict[ConnectionThrottle, list[Ticket]]:
-    """Connections, with the places of their producers in the queues of limits."""
+    """The connections that limits hold now or lately, with the places of their producers in the
+    queues of limits, of the last minute: producers of one connection may publish in turns, each for
+    longer than lately.
+    """
     tickets: dict[ConnectionThrottle, list[Ticket]] = {}
-    for ticket in throttling.schedule.held_lately(now_ns):
+    for ticket in throttling.schedule.held_lately(now_ns, REMEMBERED_NS):
         waiter = ticket.waiter
         if not isinstance(waiter, Sender) or not ticket.limit.active:
             continue
@@ -102,12 +106,18 @@ def _tickets_of(
 def _shown(throttle: ConnectionThrottle, tickets: list[Ticket], now_ns: int) -> HeldConnection:
     since_ns = throttle.limited_since_ns(now_ns)
     assert since_ns is not None  # see `_tickets_of`
+    since_of: dict[str, int] = {}
+    for ticket in tickets:
+        name, begun_ns = ticket.limit.name, max(ticket.held_again_since_ns, since_ns)
+        since_of[name] = min(since_of.get(name, begun_ns), begun_ns)
+    names = sorted(since_of)[:NAMES_MAX]
     topics = {ticket.waiter.topic for ticket in tickets}
     others = {*throttle.owner.topics()} - topics
     return HeldConnection(
         client=throttle.owner.peer,
         held_ago_ms=(now_ns - since_ns) / 1e6,
-        limits=sorted({ticket.limit.name for ticket in tickets})[:NAMES_MAX],
+        limits=names,
+        limits_held_ago_ms={name: (now_ns - since_of[name]) / 1e6 for name in names},
         topics=sorted(topics)[:NAMES_MAX],
         others=sorted(others)[:NAMES_MAX],
         others_total=len(others),

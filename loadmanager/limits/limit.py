@@ -41,7 +41,7 @@ from typing import ClassVar, Protocol
 
 from loadmanager.limits.bucket import SECOND_NS, TokenBucket
 from loadmanager.limits.levels import Level, Reservation, Tuning
-from loadmanager.limits.schedule import ENTRIES_SPARE, RatedTime, Schedule
+from loadmanager.limits.schedule import ENTRIES_SPARE, REMEMBERED_NS, RatedTime, Schedule
 from loadmanager.limits.stats import LimitSnapshot, LimitStats
 
 TURN_NS = 1_000_000
@@ -49,6 +49,10 @@ CREDIT_NS = 250_000_000
 WAIT_MAX_NS = 1_000_000_000
 RESERVED_NS = 50_000_000
 NEVER_NS = -(1 << 62)
+STRETCH_GAP_NS = REMEMBERED_NS
+"""A producer that publishes in long runs, beside others of its connection, waits in some of the
+minutes only.
+"""
 WINDOW_TURNS_MIN = 20
 """A window of fewer turns is too short to compare the delivered with the configured rate."""
 
@@ -85,11 +89,13 @@ class Ticket:
         "held_ns",
         "last_bytes",
         "last_messages",
+        "left_ns",
         "limit",
         "paused_ns",
         "place",
         "reserved",
         "since_ns",
+        "stretch_ns",
         "turn_ns",
         "used_ns",
         "waiter",
@@ -111,6 +117,10 @@ class Ticket:
         """When it joined the queue the last time that its waiter had something to send when it
         left.
         """
+        self.stretch_ns = self.left_ns = NEVER_NS
+        """When such waits began, of which none came more than `STRETCH_GAP_NS` after the one
+        before; when the last of them ended.
+        """
         self.reserved: Reservation | None = None
         self.paused_ns = 0
         """For how long the waiter's connection had been paused, all in all, when it last used or
@@ -127,6 +137,22 @@ class Ticket:
     def holds_up(self) -> bool:
         """Whether it waits and something waits for it."""
         return bool(self.place) and self.waiter.has_more
+
+    @property
+    def held_again_since_ns(self) -> int:
+        """When the waits began that held something up, again and again since, with one that lasts;
+        `NEVER_NS`: there was none.
+        """
+        return self._begun_ns() if self.holds_up else self.stretch_ns
+
+    def ended(self, now_ns: int) -> None:
+        """A wait has ended that held something up."""
+        self.held_ns = self.since_ns
+        self.stretch_ns, self.left_ns = self._begun_ns(), now_ns
+
+    def _begun_ns(self) -> int:
+        near = self.since_ns - self.left_ns <= STRETCH_GAP_NS
+        return self.stretch_ns if near else self.since_ns
 
     @property
     def last_ns(self) -> int:
@@ -421,7 +447,7 @@ class Limit:
         ticket.place = 0
         self.length -= 1
         if ticket.waiter.has_more:
-            ticket.held_ns = ticket.since_ns
+            ticket.ended(now_ns)
             self.stats.waited(ticket.since_ns, now_ns)
         self._schedule.left(ticket, now_ns)
         if len(self._heap) > 2 * self.length + ENTRIES_SPARE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from loadmanager.limits.bucket import SECOND_NS
 from loadmanager.limits.levels import Level, Tuning
-from loadmanager.limits.limit import Limit, Ticket
+from loadmanager.limits.limit import NEVER_NS, Limit, Ticket
 from loadmanager.limits.policies import PublishRate
 from loadmanager.limits.schedule import Schedule
 from loadmanager.limits.tracker import ConnectionThrottle, HoldCause
@@ -78,7 +78,7 @@ class Sender:
         self.times_held = 0
         """How often a limit held it."""
         self.times_held_up = 0
-        """The same, without the times that its client sent nothing meanwhile."""
+        """The same, without the times that none of its publishes waited."""
         self._tickets: dict[Limit, Ticket] = {}
         self._before_ns = dict(throttle.throttled_ns)
         """For how long its connection had been held up by each cause when it was attached; and how
@@ -87,15 +87,15 @@ class Sender:
         self._waited_before_ns = throttle.waited_ns
 
     def waited_ns(self, now_ns: int) -> int:
-        """For how long its connection was paused since it was attached, and its client had sent
-        something.
+        """For how long its connection was paused since it was attached, and something had
+        to wait.
         """
         return self.throttle.waited_until(now_ns) - self._waited_before_ns
 
     def held_ns(self, now_ns: int) -> dict[HoldCause, int]:
         """For how long each cause held up its connection since it was attached, also at once."""
         held_ns = dict(self.throttle.throttled_ns)
-        for hold in self.throttle.holds(now_ns) if self.throttle.owner.has_more else ():
+        for hold in self.throttle.holds(now_ns) if self.throttle.owner.waits() else ():
             held_ns[hold.cause] = held_ns.get(hold.cause, 0) + hold.for_ns
         since = ((cause, ns - self._before_ns.get(cause, 0)) for cause, ns in held_ns.items())
         return {cause: ns for cause, ns in since if ns > 0}
@@ -133,8 +133,14 @@ class Sender:
 
     @property
     def has_more(self) -> bool:
-        """Whether its client sent something that waits."""
-        return self.throttle.owner.has_more
+        """Whether a publish of it waits (see `Readable.waits`)."""
+        return self.throttle.owner.waits(self)
+
+    @property
+    def held_again_since_ns(self) -> int:
+        """See `Holder.held_again_since_ns`."""
+        since_ns = [ticket.held_again_since_ns for ticket in self._tickets.values()]
+        return min((it for it in since_ns if it > NEVER_NS), default=NEVER_NS)
 
     def released(self, limit: Limit, now_ns: int) -> None:
         """A limit holds this producer no more."""
@@ -146,7 +152,8 @@ class Sender:
             used.regain_from_now(ticket, self.throttle.paused_until(now_ns))
         self.times_held_up += last.held_up
         cause = CAUSES[last.limit.level]
-        self.throttle.release(cause, now_ns, self, idle=not last.held_up)
+        idle = not last.held_up and not self.throttle.owner.waits()
+        self.throttle.release(cause, now_ns, self, idle=idle)
 
     def waiting(self) -> list[Ticket]:
         """Its tickets in the queues of the limits that hold it now."""

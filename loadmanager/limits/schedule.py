@@ -66,6 +66,8 @@ class Ready:
 ENTRIES_SPARE = 64
 """Outdated entries that a heap may have, beside as many as there are valid ones."""
 RECENT_NS = 10_000_000_000
+"""Who joined a queue since, was held lately."""
+REMEMBERED_NS = 60_000_000_000
 RECENT_MAX = 2_000
 """Waiters that limits held and that are remembered, for this long."""
 
@@ -113,7 +115,7 @@ class Schedule:
         oldest = next(iter(recent))
         if len(recent) > RECENT_MAX:
             del recent[oldest]
-        elif ticket.since_ns - oldest.since_ns > RECENT_NS:
+        elif ticket.since_ns - oldest.since_ns > REMEMBERED_NS:
             del recent[oldest]
             if oldest.place:
                 recent[oldest] = None  # it waits still
@@ -124,15 +126,15 @@ class Schedule:
 
     def left(self, ticket: Ticket, now_ns: int) -> None:
         """A ticket left its queue; its wait may have held up nothing."""
-        if now_ns - ticket.held_ns > RECENT_NS:
+        if now_ns - ticket.held_ns > REMEMBERED_NS:
             self.forget(ticket)
 
-    def held_lately(self, now_ns: int) -> list[Ticket]:
-        """The tickets that hold something up now, or joined a queue in the last `RECENT_NS` and
-        held something up there.
+    def held_lately(self, now_ns: int, ago_ns: int = RECENT_NS) -> list[Ticket]:
+        """The tickets that hold something up now, or joined a queue in the last `ago_ns`, at most
+        `REMEMBERED_NS`, and held something up there.
         """
-        held_since_ns = now_ns - RECENT_NS
-        over = [it for it in self._recent if not it.place and it.held_ns < held_since_ns]
+        forgotten_ns, held_since_ns = now_ns - REMEMBERED_NS, now_ns - ago_ns
+        over = [it for it in self._recent if not it.place and it.held_ns < forgotten_ns]
         for ticket in over:
             del self._recent[ticket]
         return [it for it in self._recent if it.held_ns >= held_since_ns or it.holds_up]

@@ -61,6 +61,11 @@ class Holder(Protocol):
         """Where it publishes."""
         ...
 
+    @property
+    def held_again_since_ns(self) -> int:
+        """When limits began to hold it, again and again since; far in the past: they never did."""
+        ...
+
 
 @dataclass(slots=True)
 class HoldTotals:
@@ -102,9 +107,10 @@ class Readable(Resumable, Protocol):
     peer: str
     """The client's address and port."""
 
-    @property
-    def has_more(self) -> bool:
-        """Whether something that the client sent waits now, because it is paused."""
+    def waits(self, holder: Holder | None = None) -> bool:
+        """Whether something waits now that the client sent, because it is paused: a publish (of
+        this producer), or, when that lasts, anything that its client waits for.
+        """
         ...
 
     def stop_reading(self) -> None:
@@ -158,12 +164,12 @@ class ConnectionThrottle:
         """The producer that a limit held last, and by which cause."""
         self._limited_since_ns = self._last_limited_ns = -AGAIN_NS
         """Since when limits hold it again and again; when the last of these holds ended. Without
-        the holds in which the client sent nothing.
+        the holds in which nothing had to wait (`Readable.waits`).
         """
         self.paused_ns = 0
         """Time of pauses that are over."""
         self.waited_ns = 0
-        """The same, without the pauses in which the client sent nothing."""
+        """The same, without the pauses in which nothing had to wait."""
         self._paused_since_ns = 0
         self.throttled_times = 0
         """How often it was paused."""
@@ -214,6 +220,15 @@ class ConnectionThrottle:
         """Whether nothing but limits holds it."""
         return self._counts.keys() <= COUNTED
 
+    @property
+    def holders(self) -> set[Holder]:
+        """The producers whose limits hold it."""
+        return {holder for holders in self._holders.values() for holder in holders}
+
+    def paused_for_ns(self, now_ns: int) -> int:
+        """For how long it is paused at once; 0 if it is not."""
+        return now_ns - self._paused_since_ns if self.paused else 0
+
     def release(
         self,
         cause: HoldCause,
@@ -223,7 +238,7 @@ class ConnectionThrottle:
         idle: bool = False,
     ) -> None:
         """A cause ends, or a counted one holds once less. Ignored when it does not hold. `idle`:
-        its client had sent nothing that waits.
+        nothing had to wait for it.
         """
         if holder is not None and holder in (holders := self._holders.get(cause, {})):
             holders[holder] -= 1
@@ -246,17 +261,17 @@ class ConnectionThrottle:
 
     def paused_until(self, now_ns: int) -> int:
         """For how long it was paused, all in all."""
-        return self.paused_ns + (now_ns - self._paused_since_ns if self.paused else 0)
+        return self.paused_ns + self.paused_for_ns(now_ns)
 
     def waited_until(self, now_ns: int) -> int:
-        """The same, without the pauses in which the client sent nothing."""
-        waits = self.paused and self.owner.has_more
+        """The same, without the pauses in which nothing had to wait."""
+        waits = self.paused and self.owner.waits()
         return self.waited_ns + (now_ns - self._paused_since_ns if waits else 0)
 
     def close(self, now_ns: int) -> None:
         """The connection is gone: nothing holds it now or later, and it is not handed out."""
         self.closed = True
-        idle = self.paused and not self.owner.has_more
+        idle = self.paused and not self.owner.waits()
         for cause in list(self._counts):
             self._end(cause, now_ns, idle=idle)
         if self.paused:
@@ -265,12 +280,12 @@ class ConnectionThrottle:
 
     def limited_since_ns(self, now_ns: int) -> int | None:
         """Since when limits hold it, or held it again and again until less than `AGAIN_NS` ago;
-        None: they do not, or the client sent nothing meanwhile.
+        None: they do not, or nothing had to wait meanwhile.
         """
         if not self.limited or self.closed:
             return None
         begun = [self._since_ns[cause] for cause in self._counts if cause in COUNTED]
-        if begun and self.owner.has_more:
+        if begun and self.owner.waits():
             return self._stretch_ns(min(begun))
         return self._limited_since_ns if now_ns - self._last_limited_ns <= AGAIN_NS else None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from leader.documents import a_broker_shown, a_cluster_shown
+
 from loadmanager.cli.admin.absences import (
     by_records,
     loss_text,
@@ -13,6 +15,7 @@ from loadmanager.cli.admin.absences import (
     since_down,
 )
 from loadmanager.cli.admin.downtimes import Downtime, lapse_lines, lapses_of
+from loadmanager.cli.admin.status import silent_lines
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import Unproven, unproven_of
@@ -338,3 +341,21 @@ def test_each_loss_that_is_recorded_is_told() -> None:
         f"b1 lost 59 min ago ({clock(NOW + 60_000)}), 2 times since {clock(NOW)}, "
         "its session ended without a word; it owned 1 bundle"
     )
+
+
+def test_brokers_that_do_not_answer_now() -> None:
+    """Those whose session lasts, the one whose session ended meanwhile, and the one that is gone
+    and of which the leader has not recorded how: not one that has been gone for long.
+    """
+    rows = [a_broker_shown(name) for name in ("b1", "b2", "b3")]
+    for row, age_ms in zip(rows[1:], (5_000, 500_000), strict=True):
+        row.state, row.report_age_ms = "gone", age_ms
+    silent = {"b8": "b8 is not active", "b1": "b1 cannot be reached: connection refused\nor so"}
+    assert list(silent_lines(a_cluster_shown(rows), silent)) == [
+        (
+            "b1 does not answer now (cannot be reached: connection refused); its session had not "
+            "ended when asked"
+        ),
+        "b8 is gone: its session has ended just now",
+        "b2 is gone: its session has ended, the leader has not recorded how yet",
+    ]

@@ -115,6 +115,12 @@ async def test_a_broker_that_does_not_answer_is_listed_so(
         listed = {it["broker"]: it for it in await shell.json("brokers", "list")}
         assert "problem" in listed[name]
         assert "problem" not in listed[served.broker_id(0)]
+        _, out, _ = await shell.run("status")
+        first, second = out.splitlines()[:2]
+        assert first.startswith(f"{name} does not answer now (cannot be reached: ")
+        assert first.endswith("); its session had not ended when asked")
+        assert second.startswith("2 brokers, ")
+        assert [*(await shell.json("status"))["noAnswer"]] == [name]
 
 
 async def test_a_leader_that_does_not_answer_is_listed_so(
@@ -1071,6 +1077,7 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
     [
         (0, 0, True, "b had no bundles: nothing was moved"),
         (2, 2, True, "b is drained: 2 bundles moved"),
+        (4, 5, True, "b is drained: 5 bundles moved, 1 more than it had when its drain began"),
         (9, 2, True, "b is drained: it had 9 bundles when its drain began"),
         (9, 0, False, "b is gone: it had 9 bundles when its drain began, and what was left then"),
     ],

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from leader.documents import a_cluster_shown
 
 from loadmanager.cli.admin.status import headroom_text
+from loadmanager.cli.admin.what_if import by_reports
+from loadmanager.lab.what_if import WhatIf
 from loadmanager.leader.documents.cluster import HeadroomShown
 
 
@@ -67,3 +70,31 @@ def test_headroom_says_its_basis() -> None:
     assert f"{basis} mean)" in headroom_text(room, [0.01])
     room.looks = 1
     assert headroom_text(room, []).endswith("lost")
+
+
+@pytest.mark.parametrize(
+    ("times", "carried", "said"),
+    [
+        (2, 10.0, "traffic × 2 fits: by the last reports, if the load were even, CPU would be be"),
+        (4, 10.0, "traffic × 4 fits while no broker is lost: by the last reports, "),
+        (6, 10.0, "traffic × 6 is too much for these brokers: by the last reports, "),
+        (2, 1.0, "traffic × 2 fits while no broker is lost: by the last reports, if the load were"),
+        (6, 1.0, "traffic × 6 may be too much: by the last reports, if the load were even, no"),
+    ],
+)
+def test_whether_more_traffic_fits_by_the_last_reports(
+    times: float, carried: float, said: str
+) -> None:
+    """Also where a replay has no figures: by what is sure, if traffic uses next to nothing."""
+    cluster = a_cluster_shown([])
+    cluster.headroom = HeadroomShown(
+        resource="cpu", below_percent=85, times=5.0, times_without_one=3.0,
+        carried_percent=carried, measurable_from_percent=5.0, at_least=2.5,
+        at_least_without_one=1.5,
+    )  # fmt: skip
+    (line,) = by_reports(cluster, WhatIf(times=times))
+    assert line.startswith(said)
+    (line,) = by_reports(cluster, WhatIf(times=times, added=1))
+    assert line.startswith("by the last reports, ")
+    assert by_reports(cluster, WhatIf(added=1)) == []
+    assert by_reports(None, WhatIf(times=times)) == []

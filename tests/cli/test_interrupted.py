@@ -13,11 +13,12 @@ from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
 from system.raw import a_send
 
-from loadmanager.cli.admin.held_then import ConnectionHold
+from loadmanager.cli.admin.held_then import ConnectionHold, longest_for
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
+from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
 
@@ -295,8 +296,9 @@ async def test_a_limit_stays_the_cause_once_the_client_is_back(
         assert "the topic has neither producers nor consumers; 1 client of it is not seen" in out
         assert f"`loadmanager admin interrupted {TOPIC}` says since when, and why" in out
         _, out, _ = await shell.run("history", "10.0.3.7")
-        assert f"connection 10.0.3.7:1 was held until then by {two}, for 3 min: t4 publish" in out
-        assert "connection 10.0.3.7:3 is held by b8:1, for 5.0 s: t4 publish" in out
+        until = f"connection 10.0.3.7:1 was held until then at {two}, for 3 min"
+        assert f"{until}; at the last look by t4 publish" in out
+        assert "connection 10.0.3.7:3 is held at b8:1, for 5.0 s; now by t4 publish" in out
 
 
 async def test_a_client_that_tries_again_and_again_is_not_back(
@@ -350,3 +352,27 @@ def test_the_limits_of_a_hold_are_those_of_then() -> None:
     same = ConnectionHold("b1", "10.0.3.7:9", 0, 900_000, ((5_000, "o-2"), (800_000, "o-2")))
     assert same.limits_between(60_000, 70_000) == "o-2"
     assert same.limits_between(810_000, 820_000) is None
+
+
+def _held(begin: int, end: int, limits: str, broker: str = "b2:1") -> ConnectionHold:
+    client = f"10.0.3.7:{begin}"
+    return ConnectionHold(broker, client, begin, end, ((begin, limits), (end, limits)))
+
+
+def test_a_limit_that_held_the_connection_for_lookups() -> None:
+    """A client that is back over another connection may have waited for one of its host that limits
+    held for most of its wait: they are named, those of its namespace before others. Not if it was
+    back soon, or they held it for less.
+    """
+    step = _step(50_000, "b1:1", "left", "p")
+    wait = Interrupted(step, 50_000, lost=True, back_at=73_000, back="b3:1", over="10.0.3.7:1")
+    near, other = "persistent://acme/orders/a publish", "persistent://beta/x/a publish"
+    holds = [_held(30_000, 72_000, near), _held(20_000, 80_000, other), _held(70_000, 99_000, near)]
+    assert longest_for(holds, wait, 100_000) is holds[0]
+    assert longest_for(holds[1:], wait, 100_000) is holds[1]
+    assert longest_for(holds[2:], wait, 100_000) is None
+    assert longest_for([_held(30_000, 72_000, near, "b1:1")], wait, 100_000) is None
+    own = ConnectionHold("b3:1", "10.0.3.7:1", 60_000, 62_000, ((61_000, other),))
+    assert longest_for([*holds, own], wait, 100_000) is own
+    soon = Interrupted(step, 50_000, lost=True, back_at=54_000, back="b3:1", over="10.0.3.7:1")
+    assert longest_for(holds, soon, 100_000) is None

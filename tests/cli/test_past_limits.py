@@ -66,6 +66,55 @@ async def test_who_was_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert f"1 limit held somebody {between}, {waited}: topic: t1 at {ids[0]}" in out
 
 
+async def test_for_how_long_limits_had_somebody_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sums of a time, for each limit and broker, those with most of it first; without those
+    that held nobody, and what was before and after.
+    """
+    begin = SystemClock().now_ms() // MINUTE * MINUTE - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        ids = [served.broker_id(index) for index in range(2)]
+
+        def limit(minute: int, name: str, at: int, held: int, waited_s: float) -> Throttle:
+            return Throttle(
+                ts=begin + minute * MINUTE, broker=ids[at], interval_ms=MINUTE, level="topic",
+                limit=name, configured_messages_per_s=10, configured_bytes_per_s=-1,
+                delivered_messages_per_s=9, delivered_bytes_per_s=100, held=held,
+                waited_ms=waited_s * 1_000,
+            )  # fmt: skip
+
+        await written(
+            served, 0, limit(0, "a", 0, 1, 50), limit(1, "a", 0, 2, 30), limit(2, "a", 0, 0, 0),
+            limit(3, "a", 0, 1, 10), limit(3, "free", 0, 0, 0), limit(31, "a", 0, 9, 50),
+        )  # fmt: skip
+        await written(served, 1, limit(1, "a", 1, 1, 4), limit(2, "b", 1, 1, 60))
+        words = ("limits", "list", "--since", clock(begin), "--until", clock(begin + 30 * MINUTE))
+        rows = await shell.json(*words)
+        names = ("limit", "broker", "held", "waited_ms", "lasted_ms")
+        assert [tuple(row[name] for name in names) for row in rows] == [
+            ("topic: b", ids[1], 1, 60_000, MINUTE),
+            ("topic: a", ids[0], 3, 40_000, 2 * MINUTE),
+            ("topic: a", ids[1], 1, 4_000, MINUTE),
+        ]
+        out = (await shell.run(*words))[1]
+        between = f"from {clock(begin)} to {clock(begin + 30 * MINUTE)}"
+        assert (
+            f"{between} (30 min): 104 s in all; waited: the sum over all who waited for a limit"
+            in out
+        )
+        of_one = await shell.json("limits", "list", ids[1], *words[2:])
+        assert [row["limit"] for row in of_one] == ["topic: b", "topic: a"]
+        quiet = ("--since", clock(begin + 10 * MINUTE), "--until", clock(begin + 20 * MINUTE))
+        out = (await shell.run("limits", "list", *quiet))[1]
+        assert "no limit had anybody wait then, as far as it is recorded" in out
+        for wrong in (("--until", "1h"), ("--since", "1h", "--at", "1h")):
+            assert (await shell.run("limits", "list", *wrong))[0] == 2
+        status, _, err = await shell.run("limits", "list", "--since", clock(begin + 999 * MINUTE))
+        assert (status, "is not before" in err) == (2, True), err
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -187,7 +187,7 @@ def test_a_replay_that_is_far_off_says_nothing_of_enough(
     words = ["what-if", str(tmp_path), "--times", "1.1", "--fewest", "--price", "1"]
     assert cli.main(words) == 0
     out = capsys.readouterr().out
-    assert "whether these brokers are enough is not said" in out
+    assert "whether these brokers are enough, the replay does not say" in out
     assert "are enough:" not in out
     assert " cost " not in out
     answer = asked(tmp_path, "--times", "1.1", capsys=capsys)
@@ -221,7 +221,7 @@ def test_a_day_of_which_the_model_explains_little_has_no_verdict(
     words = ["what-if", str(jumps), "--add", "1", "--fewest", "--price", "1"]
     assert cli.main(words) == 0
     out = capsys.readouterr().out
-    assert "whether these brokers are enough is not said: the model explains " in out
+    assert "whether these brokers are enough, the replay does not say: the model explains " in out
     assert "and 50% is the least; ask a busier day" in out
     assert "enough:" not in out
     assert "the fewest that" not in out
@@ -363,7 +363,7 @@ async def test_of_a_load_that_is_not_the_present_one(
             await written(served, index, *loads)
         words = ("what-if", "--without", served.broker_id(1))
         _, out, err = await shell.run(*words)
-        assert "whether these brokers are enough is not said" in out, err
+        assert "whether these brokers are enough, the replay does not say" in out, err
         assert f"use {used:.1f} % on the mean by their last reports, and " in out
         answer = await shell.json(*words)
         assert (answer["farOff"], answer["changed"]["enough"]) == (True, None)

@@ -23,6 +23,30 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "set publishRate of shop/orders: publishThrottlingRateInMsg 9 (was 7)",
         ),
         (
+            "POST /loadmanager/v1/undo",
+            POLICIES,
+            RATE % 5,
+            "{}",
+            (
+                "undid changes of the namespace shop/orders: "
+                "publishThrottlingRateInMsg not set (was 5)"
+            ),
+        ),
+        (
+            "POST /loadmanager/v1/undo",
+            "/admin/topic-policies/shop/orders/persistent/t",
+            '{"rate":1}',
+            "{}",
+            "undid changes of persistent://shop/orders/t: rate not set (was 1)",
+        ),
+        (
+            "POST /loadmanager/v1/undo",
+            "/admin/configuration",
+            '{"a":"1"}',
+            "{}",
+            'undid changes of settings: a not set (was "1")',
+        ),
+        (
             "POST /admin/v2/namespaces/shop/orders/publishRate?forSeconds=60",
             "/loadmanager/wishes/limit-ends/x",
             None,

@@ -600,6 +600,31 @@ async def test_a_drain() -> None:
         assert other.cordons["b1:8080"].drain
 
 
+async def test_a_drain_that_a_bundle_comes_to() -> None:
+    """A bundle that the broker gets while the last ones leave (a lookup was under way when it was
+    cordoned, say) moves, too, and is counted: until the broker says that it has none, it is not
+    drained.
+    """
+    async with led_fleet(3, bundles=16) as led:
+        spans = [
+            f"{NS}/{span}" for span in (await led.fleet.brokers[0].namespaces.bundles(NS)).ranges
+        ]
+        for span in spans[:2]:
+            await led.fleet.brokers[1].acquire(span)
+        await led.operations.cordon("b1:8080", drain=True)
+        await led.draining.step()
+        await led.moves.idle()
+        await led.fleet.brokers[1].acquire(spans[2])
+        (told,) = led.operations.cordons()
+        assert (told.total, told.left, told.moved, told.state) == (2, 0, 2, "draining")
+        await led.draining.step()
+        await led.moves.idle()
+        await led.draining.step()
+        (told,) = led.operations.cordons()
+        assert (told.total, told.left, told.moved, told.state) == (2, 0, 3, "drained")
+        assert not led.fleet.brokers[1].ownership.owned()
+
+
 async def test_a_drain_counts_what_others_move_away() -> None:
     """Also while its own moves are paused, and wait: what is left there is right."""
     async with led_fleet(3, bundles=16) as led:

@@ -118,6 +118,26 @@ async def test_moves_one_after_the_other() -> None:
         assert led.fleet.owners(A) == ["b0:8080"]
 
 
+async def test_changes_of_one_request_name_the_same_move() -> None:
+    """Each is noted with the moves that the request ordered: the newest of them has the move back,
+    and no other is said to be unable to.
+    """
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[0].acquire(A)
+        await led.operations.move(A, "b1:8080")
+        await led.moves.idle()
+        (move,) = led.moves.queue.ended
+        of_one = [a_change(f"c-1-{number}", None, None) for number in (100, 101)]
+        for change in of_one:
+            change.path, change.note = None, f"undoes c-1-1; moves {move.id}"
+        changes = {change.id or "": [change] for change in of_one}
+        wanted = UndoOrder((*changes,), changes, [], lambda stored, _key, _value: dict(stored))
+        draft = await undo_of(led).draft(wanted)
+        (step,) = draft.steps
+        assert (step.of, step.now, step.then) == (A, "b1:8080", "b0:8080")
+        assert draft.cannot == []
+
+
 async def test_what_is_against_a_move_back() -> None:
     """A cordon, a pin, a move under way, a split, a broker that is gone, too many ids, or a queue
     that is full by then.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from loadmanager.kit.names import TopicName
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
 from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.limits.tracker import Holder
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -71,8 +72,7 @@ class Client:
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
 
-    @property
-    def has_more(self) -> bool:
+    def waits(self, _holder: Holder | None = None) -> bool:
         return self.left != 0
 
     def go_on(self) -> None:
@@ -114,8 +114,7 @@ class Sharing:
     def stop_reading(self) -> None:
         """This client sends only while it is not paused."""
 
-    @property
-    def has_more(self) -> bool:
+    def waits(self, _holder: Holder | None = None) -> bool:
         return True
 
     def go_on(self) -> None:

@@ -151,6 +151,40 @@ def test_a_crowd_is_not_remembered() -> None:
     assert (limit.waiters_total, len(limit.waiters)) == (RECENT_MAX, 20)
 
 
+def test_the_limits_of_a_connection_have_times_of_their_own() -> None:
+    """Two topics of a connection are published to in turns, for half a minute each, the second from
+    later on: both are named, each with when its limit began to hold the connection.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    for name in (TOPIC, OTHER):
+        broker.set_topic_policies(name, POLICIES, clock())
+    client = Client(clock, broker, broker.topic(TOPIC, clock()), 1, 10)
+    first = client.sender, client.topic
+    second_topic = broker.topic(OTHER, clock())
+    second = second_topic.sender("q", client.throttle), second_topic
+    client.go_on()
+    began_ns = clock()
+    for turns in (second, first, second, first):
+        run_until(broker, clock, clock() + 30 * SECOND)
+        client.sender, client.topic = turns
+    run_until(broker, clock, clock() + 25 * SECOND)
+    (held,) = held_report(broker, clock(), 5).connections
+    assert held.topics == sorted([str(TOPIC), str(OTHER)])
+    ago_ms = held.limits_held_ago_ms
+    assert held.limits == sorted(ago_ms) == sorted([f"{TOPIC} publish", f"{OTHER} publish"])
+    of_first, of_second = ago_ms[f"{TOPIC} publish"], ago_ms[f"{OTHER} publish"]
+    total_ms = (clock() - began_ns) / MS
+    assert total_ms - 1_500 < of_first <= total_ms
+    assert total_ms - 31_500 < of_second <= total_ms - 30_000 + 100
+    assert held.limits_text == (
+        f"{TOPIC} publish and {OTHER} publish (for the last {of_second / 1000:.0f} s)"
+    )
+    client.left = 0
+    run_until(broker, clock, clock() + 11 * SECOND)
+    assert held_report(broker, clock(), 5).connections == []
+
+
 def test_a_connection_that_is_held_again_and_again() -> None:
     """Since its first hold, however short each is, with the topics that wait on it; a topic that
     has no limit is told which of its connections wait, and one that is on none that others do.

@@ -16,7 +16,7 @@ from loadmanager.limits.dispatch import DispatchPace
 from loadmanager.limits.policies import DispatchRate, PublishRate, ResourceGroup, plain
 from loadmanager.limits.publish import Sender
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.limits.tracker import HoldCause
+from loadmanager.limits.tracker import HoldCause, Holder
 
 NAMES = [TOPIC, TopicName.parse("persistent://public/default/other")]
 RATES = st.builds(
@@ -45,8 +45,7 @@ class Link:
     def stop_reading(self) -> None:
         raise AssertionError("no publish buffer is limited here")
 
-    @property
-    def has_more(self) -> bool:
+    def waits(self, _holder: Holder | None = None) -> bool:
         return bool(self.wanted)
 
     def go_on(self) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from limits.driven import DrivenClock
 
 from loadmanager.limits.schedule import Ready
-from loadmanager.limits.tracker import ConnectionThrottle, HoldCause, PauseTotals, PublishBuffer
+from loadmanager.limits.tracker import (
+    ConnectionThrottle,
+    HoldCause,
+    Holder,
+    PauseTotals,
+    PublishBuffer,
+)
 
 
 class Connection:
@@ -28,8 +34,7 @@ class Connection:
 
     go_on = stop_reading
 
-    @property
-    def has_more(self) -> bool:
+    def waits(self, _holder: Holder | None = None) -> bool:
         return True
 
     def hold(self, cause: HoldCause) -> None:

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useNames } from "./decisions";
 import { bytes, count, duration, messages, plural } from "./format";
-import type { HoldingLimit as Limit } from "../generated/openapi";
+import type { HeldConnection, HoldingLimit as Limit } from "../generated/openapi";
 import type { Refusal } from "./past";
 import { useRecorded } from "./recorded";
 import { refused, throttled } from "./state";
@@ -53,6 +53,19 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
   );
 }
 
+// A limit that began to hold a connection this much later than another is shown with its own time.
+const LATER_MS = 1_000;
+
+// The limits that hold a connection, each with its own time if that is shorter than the whole.
+function limitsOf({ limits, heldAgoMs, limitsHeldAgoMs }: HeldConnection): string {
+  const named = limits.map((limit) => {
+    const ago = limitsHeldAgoMs?.[limit] ?? heldAgoMs;
+    const own = ago < heldAgoMs - LATER_MS ? ` (for the last ${duration(ago)})` : "";
+    return limit.replace("persistent://", "") + own;
+  });
+  return named.join(" and ");
+}
+
 const REFUSED_SHOWN = 10;
 
 function Refused({ lines }: { lines: Refusal[] }): JSX.Element | null {
@@ -89,9 +102,9 @@ export function Throttled(): JSX.Element {
     (report.connections ?? [])
       .filter(({ othersTotal }) => othersTotal)
       .map(
-        ({ client, heldAgoMs, limits, othersTotal }) =>
-          `${name(broker)}: connection ${client} is held for ${duration(heldAgoMs)} by ` +
-          `${limits.join(" and ").replaceAll("persistent://", "")}; ${plural(othersTotal, "other topic")} on it wait`,
+        (it) =>
+          `${name(broker)}: connection ${it.client} is held for ${duration(it.heldAgoMs)} by ` +
+          `${limitsOf(it)}; ${plural(it.othersTotal, "other topic")} on it wait`,
       ),
   );
   const silent = Object.entries(all?.noAnswer ?? {});

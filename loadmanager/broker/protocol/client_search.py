@@ -142,10 +142,15 @@ def _all_of(hosted: HostedTopic, broker: str, clock: Clock) -> Iterator[ClientFo
                 shown.held_for = sorted({each.topic for it in holds for each in it.holders})
             since_ns = throttle.limited_since_ns(now_ns)
             if since_ns is not None and throttle.last_holder is not None:
-                shown.held_since = now_ms - (now_ns - since_ns) // 1_000_000
                 cause, holder = throttle.last_holder
-                if not shown.held_for:  # held again and again, but not at this moment
+                holders = throttle.holders
+                if not holders:  # held again and again, but not at this moment
+                    holders = {holder}
                     shown.held_by, shown.held_for = [*shown.held_by, cause.value], [holder.topic]
+                # others may have held it before
+                begun_ns = [it.held_again_since_ns for it in holders]
+                since_ns = max(since_ns, min((it for it in begun_ns if it >= 0), default=0))
+                shown.held_since = now_ms - (now_ns - since_ns) // 1_000_000
         return shown
 
     for name in hosted.core.subscriptions:

@@ -32,13 +32,14 @@ from loadmanager.broker.wire.frames import (
     Frame,
     FrameError,
     FrameReader,
+    Peeked,
     encode,
     request_id_of,
 )
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.identity import Identity
-from loadmanager.limits.tracker import HoldCause
+from loadmanager.limits.tracker import HoldCause, Holder
 
 REQUESTS_MAX = 500
 """Requests of one connection in progress at once; beyond that, it is not read."""
@@ -62,6 +63,9 @@ SLOWED_MAX = 30
 
 PEER_CHECK_NS = 1_000_000_000
 """While reading is paused, check this often whether the client disconnected."""
+
+LONG_HOLD_NS = 1_000_000_000
+"""A hold that lasts longer holds up whatever its client waits for, not only publishes."""
 
 CONNECT = COMMAND_TYPES["connect"]
 
@@ -105,6 +109,7 @@ class Connection(Answers, asyncio.Protocol):
         """The topics of its producers and consumers."""
         self.subscriptions = partial(subscriptions_of, self)
         """Those of a topic that its consumers are attached to."""
+        self.waits = self._has_waiting
         self.throttle = server.throttling.connection(self)
         self._unread_since_ns = 0
         self._reading = True
@@ -199,14 +204,43 @@ class Connection(Answers, asyncio.Protocol):
         """Bytes that were received and wait, because the connection is held."""
         return self._reader.pending_bytes
 
-    @property
-    def has_more(self) -> bool:
-        """See `Readable.has_more`. One that limits hold is read until something comes; what comes
-        while the broker is busy is at the system.
+    def _has_waiting(self, holder: Holder | None = None) -> bool:
+        """See `Readable.waits`. One that limits hold is read until a publish of each producer waits
+        whose limits hold it, or as much as is looked at. Of a producer whose publishes may be
+        behind that, they are taken to wait, too.
         """
-        if self._reader.pending_bytes or not self._reading:
+        if not self._reading and not self.throttle.by_limits_only:
             return True
-        return self._transport is not None and _polled(self._transport, select.POLLIN)
+        lasts = self.throttle.paused_for_ns(self._clock.monotonic_ns()) > LONG_HOLD_NS
+        sends = False
+        for frame in self._reader.peek():
+            if frame is Peeked.REQUEST:
+                if lasts:
+                    return True
+            elif frame is Peeked.MORE:
+                return sends
+            elif frame is not Peeked.QUIET:
+                sends = True
+                if holder is None or lasts or self._sender(frame) is holder:
+                    return True
+        return False
+
+    def _sender(self, producer_id: int) -> Holder | None:
+        producer = self.producers.get(producer_id)
+        return None if producer is None else producer.sender
+
+    @property
+    def _shows_all(self) -> bool:
+        """Whether a publish of each producer waits whose limits hold it, or as much as is looked
+        at.
+        """
+        holders = self.throttle.holders
+        for frame in self._reader.peek():
+            if frame is Peeked.MORE:
+                return True
+            if isinstance(frame, int) and not (holders := holders - {self._sender(frame)}):
+                return True
+        return False
 
     def discard(self) -> None:
         """See `Answers.discard`."""
@@ -221,11 +255,11 @@ class Connection(Answers, asyncio.Protocol):
 
     @property
     def _full(self) -> bool:
-        """True if nothing more is to be read now. One that limits hold is read once more, which
-        shows whether they hold anything up.
+        """True if nothing more is to be read now. One that limits hold is read on until it shows
+        whether they hold anything up.
         """
         if self.throttle.paused:
-            return self.unprocessed_bytes > 0 or not self.throttle.by_limits_only
+            return not self.throttle.by_limits_only or self._shows_all
         return self._waits and self.unprocessed_bytes >= READ_AHEAD_BYTES
 
     def stop_reading(self) -> None:
@@ -293,7 +327,8 @@ class Connection(Answers, asyncio.Protocol):
         self.server.dispatcher.deliver()
         self.flush()
         turns.end(self.party, begun)
-        unfinished_bytes = 0 if self._full or self._waits else self._reader.pending_bytes
+        waits = self.throttle.paused or self._full or self._waits
+        unfinished_bytes = 0 if waits else self._reader.pending_bytes
         if unfinished_bytes or self._unfinished:
             self._unfinished = unfinished_bytes > 0
             self.server.attachments.admission.unfinished.holds(self, unfinished_bytes)

@@ -9,7 +9,9 @@ MESSAGE that delivers it: no byte of it is encoded again.
 from __future__ import annotations
 
 import contextlib
+import enum
 import struct
+from collections.abc import Iterator
 
 import msgspec
 from crc32c import crc32c
@@ -103,6 +105,26 @@ def request_id_of(command: pb.BaseCommand) -> int | None:
     return None
 
 
+_SEND_HEAD = b"\x08%c%c" % (COMMAND_TYPES["send"], COMMAND_TYPES["send"] << 3 | 2)
+"""How a SEND begins: its type, and the key of its field. Then come the size of the field and the
+key of the producer's id, a byte each.
+"""
+_QUIET_HEADS = {
+    bytes((8, COMMAND_TYPES[name])) for name in ("ack", "flow", "ping", "pong", "redeliver")
+}
+"""How commands begin that nobody waits for."""
+PEEK_FRAMES_MAX = 32
+PEEK_BYTES_MAX = 16 * 1024
+
+
+class Peeked(enum.Enum):
+    """What a frame is that was not taken yet, if it is no SEND."""
+
+    REQUEST = "its client waits for the answer"
+    QUIET = "nobody waits for it"
+    MORE = "not looked at: it is behind so many frames or bytes"
+
+
 class FrameReader:
     """Splits a stream of bytes into frames: `feed` bytes, `take` frames one at a time, so that the
     caller can stop between any two.
@@ -129,6 +151,33 @@ class FrameReader:
     def pending_bytes(self) -> int:
         """Bytes that were fed and not yet taken."""
         return len(self._buffer) - self._at + len(self._later)
+
+    def peek(self) -> Iterator[int | Peeked]:
+        """What the frames are that wait to be taken, by their first bytes: of a SEND, the producer.
+        Ends with `MORE` after `PEEK_FRAMES_MAX`, or if there are more than `PEEK_BYTES_MAX`.
+        Nothing is verified: `take` does that.
+        """
+        data, at = self._buffer, self._at
+        if self._later:  # a frame that is not complete is in two parts
+            data = data[at : at + PEEK_BYTES_MAX]
+            data, at = data + bytes(self._later[: PEEK_BYTES_MAX - len(data)]), 0
+        begin = at
+        for _ in range(PEEK_FRAMES_MAX):
+            start = at + _HEAD.size
+            if start + 2 > len(data) or start - begin > PEEK_BYTES_MAX:
+                break
+            if data.startswith(_SEND_HEAD, start):
+                with contextlib.suppress(IndexError):  # its id has not come yet
+                    yield _read_varint(data, start + len(_SEND_HEAD) + 2)[0]
+            else:
+                quiet = data[start : start + 2] in _QUIET_HEADS
+                yield Peeked.QUIET if quiet else Peeked.REQUEST
+            at += _SIZE.size + _SIZE.unpack_from(data, at)[0]
+        else:
+            yield Peeked.MORE
+            return
+        if self.pending_bytes > PEEK_BYTES_MAX:
+            yield Peeked.MORE
 
     def discard(self) -> None:
         """Forget all bytes that were not taken."""

@@ -73,7 +73,7 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     except AnsweredError as error:
         return _without_leader(admin, error)
     present = [it.broker for it in cluster.brokers if it.state not in AWAY]
-    silent = _silent(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
+    silent = silent_of(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
     rows = [_broker_row(it, cluster.at, silent.get(it.broker)) for it in cluster.brokers]
     loads = ("load %", "disk %", "bundles", "msg/s")
     headers = ("broker", "role", *loads, "uptime", "version", "report", "")
@@ -104,7 +104,7 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     return Output(data, tuple(parts))
 
 
-def _silent(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:
+def silent_of(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:
     """Broker → why it does not answer now, although its session lasts: it may have died a moment
     ago, or be frozen.
     """
@@ -147,7 +147,7 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
         last = None
     reported = [] if last is None else last.brokers
     names = [it.broker for it in reported] or brokers_of(admin)
-    silent = _silent(admin, names)
+    silent = silent_of(admin, names)
     data: list[dict[str, Any]] = [
         {"broker": name, "leader": False, "active": True}
         | ({"problem": silent[name]} if name in silent else {})

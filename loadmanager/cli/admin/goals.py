@@ -13,6 +13,7 @@ from loadmanager.cli.admin.archives import incomplete
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
+from loadmanager.cli.admin.goal_waits import waited_for
 from loadmanager.cli.admin.past_goals import GOALS, GoalThen, goals_at, times_text
 from loadmanager.cli.admin.times import UNITS_S, Duration, at_option, clock
 from loadmanager.cli.options import Finite
@@ -108,7 +109,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
     }
     order, raw = admin.ask("POST", GOALS, body, GoalShown)
     parts: list[Any] = [
-        _headline(order),
+        headline(order),
         *_waits(order),
         *_later(order),
         _curve(order.promise.curve),
@@ -160,15 +161,24 @@ def _limits(options: dict[str, Any]) -> PlanLimits:
     )
 
 
-def _headline(order: GoalShown) -> str:
+def headline(order: GoalShown) -> str:
     if order.state == "ended" and not order.promise.moves:
         return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
-    count = count_of(order.promise.moves, "move")
-    why = order.promise.ends
+    return f"goal {order.id} ({goal_text(order.goal)}): {_promised(order)}"
+
+
+def _promised(order: GoalShown) -> str:
+    """What was promised; of an order that is carried out already, as what it was."""
+    count, why = count_of(order.promise.moves, "move"), order.promise.ends
     ends = ENDS.get(why.code, why.text)
-    if why.code == "NothingHelps":
-        ends = f"does not reach the goal: {why.text}"
-    return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ends}"
+    if why.code != "NothingHelps":
+        return f"{count}; {ends}"
+    if order.drain:
+        left = "has no place for the rest"
+        return f"{count} planned; the plan {left} ({why.text}): these go where new bundles go"
+    if order.progress.ordered:
+        return f"{count} promised, which was not to reach the goal ({why.text})"
+    return f"{count}; does not reach the goal: {why.text}"
 
 
 def _later(order: GoalShown) -> list[str]:
@@ -307,7 +317,8 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
     if at is not None:
         return _goal_at(admin, goal, at)
     order, raw = admin.ask("GET", f"{GOALS}/{quote(goal, safe='')}", None, GoalShown)
-    lines = (_headline(order), *_state_lines(order), _curve(order.promise.curve))
+    state = (*_state_lines(order), *waited_for(admin, order), *_cordon(order))
+    lines = (headline(order), *state, _curve(order.promise.curve))
     return Output(raw, lines)
 
 
@@ -330,6 +341,7 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(
             f"{count_of(progress.arrived, 'move')} made, {last.moves} promised; "
             f"{progress.failed} failed or were cancelled, {order.under_way} under way; "
+            f"by the pauses that the leader had measured when its moves ended, "
             f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all, "
             f"{last.clients:.0f} for {last.client_seconds:g} s were promised"
         )
@@ -345,7 +357,7 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(
             f"at {clock(after.at_ms)}, when sensors had settled: {_points(after.farthest)}"
         )
-    return [*lines, *_cordon(order)]
+    return lines
 
 
 def _pause(order: GoalShown) -> str:

@@ -80,7 +80,7 @@ def held_for_others(connections: Sequence[HeldConnection], now_ms: int) -> list[
     own = [each for each in connections if each.uses_topic]
     lines = [
         f"connection {each.client}, which it uses, is held since "
-        f"{clock(now_ms - round(each.held_ago_ms))} by {' and '.join(each.limits)}: its clients "
+        f"{clock(now_ms - round(each.held_ago_ms))} by {each.limits_text}: its clients "
         "there wait as well"
         for each in own[:SHOWN]
     ]
@@ -92,7 +92,7 @@ def held_for_others(connections: Sequence[HeldConnection], now_ms: int) -> list[
         lines.append(
             f"limits hold {count_of(len(others), 'other connection')} to its broker, "
             f"{longest.client} since {clock(now_ms - round(longest.held_ago_ms))} "
-            f"({' and '.join(longest.limits)}): whoever is to attach to this topic through one "
+            f"({longest.limits_text}): whoever is to attach to this topic through one "
             "waits"
         )
     return lines
@@ -117,7 +117,7 @@ def waiting_since(
                 ago = span(each.held_ago_ms)
                 own.append(
                     f"the connection {each.client} waits again and again since {clock(since_ms)} "
-                    f"({ago}): {' and '.join(each.limits)}"
+                    f"({ago}): {each.limits_text}"
                 )
             elif each.client not in named:
                 elsewhere.append((each, broker))
@@ -127,7 +127,7 @@ def waiting_since(
         lines.append(
             f"limits hold {count_of(len(elsewhere), 'connection')} to other "
             f"brokers, {longest.client} at {broker} since "
-            f"{clock(at_ms - round(longest.held_ago_ms))} ({' and '.join(longest.limits)}): a "
+            f"{clock(at_ms - round(longest.held_ago_ms))} ({longest.limits_text}): a "
             "lookup of this topic through one waits, and may time out at its client"
         )
     return lines
@@ -168,7 +168,7 @@ def others_that_wait(throttled: ThrottledShown) -> Iterator[str]:
         left = it.others_total - len(it.others[:TOPICS_NAMED_MAX])
         more = f" and {left} more" if left > 0 else ""
         yield (
-            f"    {' and '.join(it.limits)}: the connection {it.client} to {broker} is not read "
+            f"    {it.limits_text}: the connection {it.client} to {broker} is not read "
             f"meanwhile; {count_of(it.others_total, 'other topic')} of it must wait as well: "
             f"{', '.join(it.others[:TOPICS_NAMED_MAX])}{more}"
         )

@@ -24,6 +24,8 @@ NEAR_MS = 10_000
 """Limits hold a connection for some seconds before it is recorded, and for some after the last look
 at it.
 """
+LONG_MS = 5_000
+"""Whoever is back sooner was not kept from looking up its topic by a limit."""
 LEAST_MS = 1_000
 """Whoever waited for a limit for less than this did not wait because of it."""
 
@@ -45,6 +47,10 @@ class ConnectionHold:
         """For how much of its wait a client may have waited for a limit, too."""
         until_ms = as_of_ms if it.back_at is None else it.back_at
         return min(self.end, until_ms) - max(self.begin, it.since)
+
+    def is_of(self, it: Interrupted) -> bool:
+        """Whether it is the connection over which a client came back, or tried to."""
+        return (self.broker, self.client) in {(it.back, it.over), *it.tried}
 
     def limits_for(self, it: Interrupted, as_of_ms: int) -> str | None:
         """Which limits held it while a client waited; None: not known."""
@@ -144,16 +150,26 @@ def longest_for(
     holds: Iterable[ConnectionHold], it: Interrupted, as_of_ms: int
 ) -> ConnectionHold | None:
     """The hold that a client waited for longest: of the connection over which it came back, or
-    tried to. Of one that is not back, of any connection of its address, but not at the broker that
-    it had lost.
+    tried to. Of one that is not back, or waited for long, of any connection of its address, but not
+    at the broker that it had lost: it may have asked there where its topic is. Limits of its
+    namespace go first.
     """
-    address, own = address_of(it.client.client), {(it.back, it.over), *it.tried}
+    address = address_of(it.client.client)
     of_address = [
         hold
         for hold in holds
         if address_of(hold.client) == address
-        and (it.back_at is None or (hold.broker, hold.client) in own)
         and not (it.lost and hold.broker == it.client.broker)
         and hold.overlap_ms(it, as_of_ms) >= LEAST_MS
     ]
-    return max(of_address, key=lambda each: each.overlap_ms(it, as_of_ms), default=None)
+    if it.back_at is not None:
+        own, waited_ms = [hold for hold in of_address if hold.is_of(it)], it.waited_ms(as_of_ms)
+        others = [each for each in of_address if 2 * each.overlap_ms(it, as_of_ms) >= waited_ms]
+        of_address = own or (others if waited_ms >= LONG_MS else [])
+    namespace = f"{(it.client.topic or '').rpartition('/')[0]}/"
+
+    def rank(hold: ConnectionHold) -> tuple[bool, float]:
+        is_near = namespace in (hold.limits_for(it, as_of_ms) or "")
+        return is_near, hold.overlap_ms(it, as_of_ms)
+
+    return max(of_address, key=rank, default=None)

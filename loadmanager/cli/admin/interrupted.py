@@ -15,6 +15,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse
+from loadmanager.cli.admin.goal_waits import BEFORE_MS, is_of
 from loadmanager.cli.admin.held_clients import holders_of
 from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
 from loadmanager.cli.admin.interruptions import longest_of
@@ -39,8 +40,6 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.leader.interruptions import AFTER_MS
 
-BEFORE_MS = 1_000
-"""The clocks of two brokers may be so far apart."""
 REFUSALS_MAX = 1_000
 MOVES_MAX = 1_000
 OWNERS_MAX = 20
@@ -81,8 +80,9 @@ def interrupted(
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
     not in these times. It says for how much of its wait limits held the connection over which it
-    came back, if for a second or longer; and of those not back, whether somebody refused them, or
-    limits hold a connection from their host.
+    came back, if for a second or longer; of those who waited for long, whether they held another
+    one from the host, over which it may have asked where its topic is; and of those not back,
+    whether somebody refused them, or limits hold a connection from their host.
 
     Those of the last hour, or since --since; with --at, those of the hour before, as they were
     then. MOVE is an id of `moves list`, BROKER one that lost or gave up its clients; another NAME
@@ -97,7 +97,7 @@ def interrupted(
         end_ms = move.ended_at + BEFORE_MS
         begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
     by_name = interrupted_between(admin, begin_ms, end_ms)
-    waits = [it for it in by_name.waits if (_is_of(it, move) if move else _has(it, name))]
+    waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     if at is not None:
         as_of_ms = at
@@ -205,11 +205,6 @@ def _served_again(move: Decision) -> str:
     if outcome is None or not outcome.clients_closed:
         return ""
     return f"{clients(outcome)}, as the leader counted, until the first receipt or delivery of each"
-
-
-def _is_of(it: Interrupted, move: Decision) -> bool:
-    of_move = it.client.broker == move.source and it.client.bundle == move.bundle
-    return of_move and not it.stood
 
 
 def _has(it: Interrupted, name: str) -> bool:
@@ -322,7 +317,7 @@ class _Causes:
     def _held_text(self, it: Interrupted, hold: ConnectionHold) -> str:
         lasted = span(hold.overlap_ms(it, self.as_of_ms))
         whose = "its connection"
-        if it.back_at is None and (hold.broker, hold.client) not in it.tried:
+        if not hold.is_of(it):
             whose = "a connection from its host, maybe not its own"
         limits = hold.limits_for(it, self.as_of_ms)
         why = " for a limit" if limits is None else f": {limits}"

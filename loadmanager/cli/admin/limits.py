@@ -25,14 +25,14 @@ from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.held_clients import others_that_wait
 from loadmanager.cli.admin.limits_why import limits_why
 from loadmanager.cli.admin.past_documents import document_then
-from loadmanager.cli.admin.past_limits import limits_at
+from loadmanager.cli.admin.past_limits import limits_at, waits_between
 from loadmanager.cli.admin.shapes import (
     Document,
     IsolatedBroker,
     IsolationPolicyShown,
     Throttling,
 )
-from loadmanager.cli.admin.times import Duration, at_option, clock
+from loadmanager.cli.admin.times import Duration, at_option, clock, since_option, until_option
 from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_text
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
@@ -61,6 +61,10 @@ NOT_IN_USE = (
     "no limits are in use: no topic is open that has one; `limits show TENANT/NAMESPACE` has what "
     "is set"
 )
+LIST_EXAMPLES = """examples:
+  loadmanager admin limits list --since 1h
+  loadmanager admin limits list 127.0.0.1:8080 --since 14:00 --until 15:00 --json
+"""
 ENDS = f"{OWN}/limit-ends"
 ENDS_UNKNOWN = "which limits end by themselves is not known: it cannot be read here"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
@@ -79,14 +83,27 @@ def _is_of(end: LimitEndShown, target: str) -> bool:
     return end.of == str(TopicName.parse(target).partitioned_topic)
 
 
-@limits.command("list")
+@limits.command("list", epilog=LIST_EXAMPLES)
 @click.argument("broker", required=False)
 @at_option
-def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Output:
+@since_option
+@until_option
+def limits_list(
+    admin: AdminClient, broker: str | None, at: int | None, since: int | None, until: int | None
+) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits; or what
     brokers recorded of them at a time. One that is set is in use while a topic that it limits is
     open: `limits show` has what is set.
+
+    With --since (and --until), for how long each had somebody wait in that time: the sum of what
+    was recorded each minute.
     """
+    if until is not None and since is None:
+        raise click.UsageError("--until needs --since")
+    if since is not None and at is not None:
+        raise click.UsageError("--at is a moment, --since the begin of a time: give one of them")
+    if since is not None:
+        return waits_between(admin, broker, since, until)
     if at is not None:
         return limits_at(admin, broker, at)
     brokers = [broker] if broker else brokers_of(admin)

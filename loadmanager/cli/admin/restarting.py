@@ -133,9 +133,10 @@ def how_drained(broker: str, progress: CordonShown) -> str:
     had = f"it had {count_of(total, 'bundle')} when its drain began"
     if not progress.active:
         return f"{broker} is gone: {had}, and what was left then goes to other brokers"
-    return f"{broker} is drained: " + (
-        had if moved < total else f"{count_of(moved, 'bundle')} moved"
-    )
+    if moved < total:
+        return f"{broker} is drained: {had}"
+    more = f", {moved - total} more than it had when its drain began" if moved > total else ""
+    return f"{broker} is drained: {count_of(moved, 'bundle')} moved{more}"
 
 
 def _pinned_at(admin: AdminClient, broker: str) -> dict[str, str]:

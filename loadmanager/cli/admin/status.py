@@ -31,7 +31,7 @@ from loadmanager.cli.admin.asking import (
     query,
     traffic_text,
 )
-from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of
+from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of, silent_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
@@ -90,6 +90,12 @@ REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
 NAMED_MAX = 5
 HEALTH_S = 5.0
+NOT_ACTIVE = "is not active"
+"""How a broker says of another one that its session has ended."""
+LATELY_GONE_MS = 60_000
+"""A broker that is gone and has reported since then is named, although the leader has not recorded
+yet how it left.
+"""
 ASKED_MAX = 5
 """Brokers that are asked who leads, if the one that was named does not know."""
 NOBODY, SILENT = 503, 504
@@ -153,7 +159,9 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     absent, lapses, downs = who_left(admin, cluster.absent, cluster.at)
     absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
-    lines = list(_store(cluster))
+    present = [it.broker for it in cluster.brokers if it.state not in AWAY]
+    silent = silent_of(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
+    lines = [*_store(cluster), *silent_lines(cluster, silent)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
@@ -162,7 +170,26 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     lines += todays_interruptions(admin)
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
-    return Output(raw, lines)
+    return Output({**raw, "noAnswer": silent}, lines)
+
+
+def silent_lines(cluster: ClusterShown, silent: Mapping[str, str]) -> Iterator[str]:
+    """The brokers that do not answer now, or are gone so lately that the leader has not recorded
+    it: what follows counts them, or leaves them out.
+    """
+    for broker, why in sorted(silent.items())[:NAMED_MAX]:
+        text = why.splitlines()[0].removeprefix(f"{broker} ")
+        if text == NOT_ACTIVE:  # it was when the leader was asked
+            yield f"{broker} is gone: its session has ended just now"
+        else:
+            yield f"{broker} does not answer now ({text}); its session had not ended when asked"
+    if len(silent) > NAMED_MAX:
+        yield f"{len(silent) - NAMED_MAX} more brokers do not answer now"
+    recorded = {it.broker for it in cluster.absent if it.gone}
+    for it in cluster.brokers:
+        lately = it.report_age_ms is not None and it.report_age_ms <= LATELY_GONE_MS
+        if it.state == "gone" and lately and it.broker not in recorded:
+            yield f"{it.broker} is gone: its session has ended, the leader has not recorded how yet"
 
 
 def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:

@@ -436,7 +436,8 @@ def client_sentence(step: ClientStep) -> str:
     if step.event in ("held", "freed"):
         how = "is held" if step.event == "held" else "was held until then"
         lasts = f"for {span(step.held_ms or 0)}"
-        return f"connection {step.client} {how} by {step.broker}, {lasts}: {step.reason}"
+        look = "now" if step.event == "held" else "at the last look"
+        return f"connection {step.client} {how} at {step.broker}, {lasts}; {look} by {step.reason}"
     role = f"as {', '.join(step.roles)}" if step.roles else ""
     topic = step.topic and f"on {step.topic}"
     who = " ".join(filter(None, [named, f"from {step.client}", role, topic]))

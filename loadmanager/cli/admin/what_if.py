@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -82,12 +83,23 @@ def _counted(cluster: ClusterShown | None, day: DayOfLoad, wanted: WhatIf) -> li
     return [f"{text}; not there now, so that they do not count: {named(gone)}" if gone else text]
 
 
-def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
-    """What `status` says of more traffic now, for another multiple of it than 1."""
+def by_reports(cluster: ClusterShown | None, change: WhatIf) -> list[str]:
+    """What the last reports say of another multiple of the traffic, as `status` does; also whether
+    it fits, if nothing else changes.
+    """
     room = None if cluster is None else cluster.headroom
-    if times == 1.0 or room is None:
+    if change.times == 1.0 or room is None:
         return []
-    return [f"`status` says by the last reports: {headroom_text(room, [])}"]
+    said = f"by the last reports, {headroom_text(room, [])}"
+    if replace(change, times=1.0) != type(change)():
+        return [said]
+    most, without_one = room.at_least, room.at_least_without_one
+    if room.measurable:
+        most, without_one = room.times, room.times_without_one
+    fits = "is too much for these brokers" if room.measurable else "may be too much"
+    if change.times <= most:
+        fits = "fits" if change.times <= without_one else "fits while no broker is lost"
+    return [f"traffic × {change.times:g} {fits}: {said}"]
 
 
 def _losses(
@@ -249,10 +261,13 @@ def lived_again(
     notes = legend(answer.rows()) if answer.has_figures else []
     notes += [] if lately.present else MOVES.splitlines()
     lines = [*_counted(cluster, day, wanted), *lately.recorded]
-    lines += _headroom(cluster, change["times"])
+    of_now = by_reports(cluster, wanted)
+    lines += of_now if answer.has_figures else ()
     lines += [NOT_REPORTED] if until is None and reported is None else []
     lost = wanted.lost(day) if until is None else ()
     losses, texts = _losses(admin, lost, cluster) if lost else (None, [])
     parts = lines, notes, texts, *incomplete(lately.notes)
-    document = {**answer.document(price), "losses": losses}
-    return Output(document, (*answer.shown(lately.title, price), *parts), missing=lately.missing)
+    first = [] if answer.has_figures or not of_now else [of_now]
+    document = {**answer.document(price), "losses": losses, "byReports": of_now}
+    shown = (*first, *answer.shown(lately.title, price), *parts)
+    return Output(document, shown, missing=lately.missing)

@@ -122,6 +122,26 @@ class ArchivedHeat(ArchivePart, kw_only=True):
     """How many bundles there are records of."""
 
 
+class ArchivedSum(Shape):
+    """The sums of the figures of one thing over a time."""
+
+    name: str
+    sums: list[float]
+    lasted_ms: int
+    """For how long at least one of them was above zero, by whole records."""
+
+
+class ArchivedSums(ArchivePart, kw_only=True):
+    """The sums of some figures of everything of one kind, in order of name. Records that were
+    replaced by averages are not in them.
+    """
+
+    columns: list[str]
+    rows: list[ArchivedSum]
+    averages_until: int | None = None
+    """The end of the last averages within the time that was asked for; null: there are none."""
+
+
 class ArchiveParts(Shape):
     """Whose archives can be asked."""
 

@@ -26,6 +26,8 @@ from loadmanager.kit.history.archive_answers import (
     ArchivedMoment,
     ArchivedPoint,
     ArchivedSeries,
+    ArchivedSum,
+    ArchivedSums,
     RecordedSpan,
 )
 from loadmanager.kit.history.archive_file import COARSE_MS, EARLY, FOLD_MS, FORMAT, UNUSABLE
@@ -188,6 +190,56 @@ class ArchiveReader:
             points=points[-limit:],
         )
 
+    def sums(
+        self, kind: str, columns: Sequence[str], times: tuple[int, int], limit: int
+    ) -> ArchivedSums:
+        """The sums of some figures of everything of one kind, of the records that ended within a
+        time; those with most of the last of these figures if there are more than the limit.
+        """
+        rule = self._catalogue.get(kind)
+        if not isinstance(rule, FiguresOf):
+            raise OperationalError(f"{kind} is no kind of load")
+        chosen = [rule.columns.index(column) for column in columns]
+        totals: dict[int, tuple[list[float], int]] = {}
+        averages_until = None
+        with self._opened() as db:
+            rows = db.execute(
+                "SELECT ts, span, figures FROM sample WHERE kind=? AND ts > ? AND ts <= ? "
+                "ORDER BY ts",
+                (kind, *times),
+            )
+            for ts, span, data in rows:
+                if span >= COARSE_MS:
+                    averages_until = ts
+                    continue
+                ids, table = unpacked(data, len(rule.columns))
+                for number, figures in zip(ids.tolist(), table[:, chosen].tolist(), strict=True):
+                    if any(figures):
+                        before, lasted_ms = totals.get(number, ([0.0] * len(chosen), 0))
+                        after = [a + b for a, b in zip(before, figures, strict=True)]
+                        totals[number] = after, lasted_ms + span
+            most = sorted(totals, key=lambda number: (-totals[number][0][-1], number))[:limit]
+            texts = self._texts(db, most)
+            recorded = self._recorded(db, *times)
+        sums = [ArchivedSum(texts[it], *totals[it]) for it in most if it in texts]
+        return ArchivedSums(
+            part=self._part,
+            recorded=recorded,
+            cut_off=len(totals) > limit,
+            columns=[*columns],
+            rows=sorted(sums, key=lambda row: row.name),
+            averages_until=averages_until,
+        )
+
+    def _texts(self, db: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
+        """Their names."""
+        return dict(
+            db.execute(
+                "SELECT id, text FROM name WHERE id IN (SELECT value FROM json_each(?))",
+                (msgspec.json.encode(numbers).decode(),),
+            )
+        )
+
     def heat(
         self, kind: str, columns: Sequence[str], times: tuple[int, int, int], limit: int
     ) -> ArchivedHeat:
@@ -205,12 +257,7 @@ class ArchiveReader:
                 ids, values = sums(data, len(rule.columns), chosen)
                 grid.add(_overlaps(times, ts - span, ts), ids, values)
             hottest = grid.hottest(limit)
-            texts = dict(
-                db.execute(
-                    "SELECT id, text FROM name WHERE id IN (SELECT value FROM json_each(?))",
-                    (msgspec.json.encode([number for number, _ in hottest]).decode(),),
-                )
-            )
+            texts = self._texts(db, [number for number, _ in hottest])
             recorded = self._recorded(db, since_ms, until_ms)
         return ArchivedHeat(
             part=self._part,

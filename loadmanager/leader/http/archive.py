@@ -7,7 +7,7 @@ from typing import Protocol
 from aiohttp import web
 
 from loadmanager.engine.history.archived import ARCHIVED
-from loadmanager.engine.history.records import BundleLoad
+from loadmanager.engine.history.records import BundleLoad, Throttle
 from loadmanager.kit.errors import BadInputError, NotFoundError
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.archive_answers import (
@@ -15,6 +15,7 @@ from loadmanager.kit.history.archive_answers import (
     ArchivedHeat,
     ArchivedMoment,
     ArchivedSeries,
+    ArchivedSums,
     ArchiveParts,
 )
 from loadmanager.kit.history.catalogue import FiguresOf
@@ -74,6 +75,8 @@ COLUMNS = Query(
 )
 BYTES = ("msg_throughput_in", "msg_throughput_out")
 POINTS = _limit(2_000, POINTS_MAX)
+LIMITS = _limit(1_000, POINTS_MAX)
+WAITS = ("held", "waited_ms")
 NONE = {
     404: "this broker has no archive, or none of that name is beside it",
     503: "the archive cannot be read now, or the answer takes too long",
@@ -107,6 +110,7 @@ class ArchiveRoutes:
             web.get(ROOT + "/loads", self.loads),
             web.get(ROOT + "/series", self.series),
             web.get(ROOT + "/heat", self.heat),
+            web.get(ROOT + "/waits", self.waits),
         ]
 
     def _archive(self) -> Archive:
@@ -180,5 +184,19 @@ class ArchiveRoutes:
         times, limit = (since, until, COLUMNS.whole(request)), BUNDLES.whole(request)
         answer = await self._archive().ask(
             lambda file: file.heat(BundleLoad.kind, BYTES, times, limit), PART.text(request)
+        )
+        return shown(answer)
+
+    @operation(ArchivedSums, query=(SINCE, UNTIL, LIMITS, PART), also=NONE)
+    async def waits(self, request: web.Request) -> web.Response:
+        """How often and for how long limits of the broker that is asked had producers and
+        subscriptions wait, over a time: sums of what was recorded each minute.
+        """
+        since, until = SINCE.whole(request), UNTIL.whole(request)
+        if until <= since:
+            raise BadInputError("until must be after since")
+        limit = LIMITS.whole(request)
+        answer = await self._archive().ask(
+            lambda file: file.sums(Throttle.kind, WAITS, (since, until), limit), PART.text(request)
         )
         return shown(answer)

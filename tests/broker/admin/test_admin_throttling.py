@@ -13,6 +13,7 @@ from clusters.running import Running, until
 from loadmanager.broker import settings
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.limits.tracker import Holder
 
 TOPIC = TopicName.parse("persistent://acme/orders/new")
 NAMESPACE_PATH = "/admin/v2/namespaces/acme/orders"
@@ -41,8 +42,7 @@ class Client:
 
     def stop_reading(self) -> None: ...
 
-    @property
-    def has_more(self) -> bool:
+    def waits(self, _holder: Holder | None = None) -> bool:
         return True
 
     def topics(self) -> set[str]:

@@ -18,6 +18,7 @@ from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import CONNECT_BYTES_MAX, encode
 from loadmanager.kit.errors import OperationalError
 from loadmanager.limits.policies import PublishRate
+from loadmanager.limits.tracker import Holder
 
 MIB = 1024 * 1024
 
@@ -62,8 +63,7 @@ async def test_a_connection_that_fails_keeps_nobody_from_going_on(broker: Broker
         def stop_reading(self) -> None:
             raise AssertionError("no publish buffer is limited here")
 
-        @property
-        def has_more(self) -> bool:
+        def waits(self, _holder: Holder | None = None) -> bool:
             return True
 
         def go_on(self) -> None:

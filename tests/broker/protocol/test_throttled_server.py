@@ -82,6 +82,80 @@ async def test_a_held_connection_is_read_until_something_comes(broker: Broker) -
     assert limit.snapshot(broker.clock()).held == 1
 
 
+ACK = encode(
+    ack=pb.CommandAck(
+        consumer_id=7,
+        ack_type=0,
+        message_id=[pb.MessageIdData(ledgerId=0, entryId=0)],
+    )
+)
+LOOKUP = encode(lookup=pb.CommandLookupTopic(topic=str(TOPIC), request_id=9))
+
+
+async def test_an_acknowledgement_that_waits_is_no_publish_that_waits(broker: Broker) -> None:
+    """A producer that waits for each receipt shares its connection with a consumer, whose
+    acknowledgements come while a limit holds them: they wait, no publish does. It is read on, so
+    that a publish that comes behind them is seen, which counts.
+    """
+    broker.limit("publishRate", PublishRate(messages_per_s=50))
+    connection, wire = await broker.producer()
+    (limit,) = broker.throttling.limits()
+    for number in range(20):
+        await broker.say(connection, a_send(number))
+        await broker.say(connection, ACK)
+        assert connection.throttle.paused
+        assert wire.reading
+        assert limit.snapshot(broker.clock()).queue_length == 0
+        broker.forward(200)
+        assert not connection.unprocessed_bytes
+    assert wire.count(RECEIPT) == 20
+    assert limit.snapshot(broker.clock()).held == 0
+    assert connection.throttle.limited_since_ns(broker.clock()) is None
+    assert (connection.throttle.throttled_times, connection.throttle.waited_ns) == (20, 0)
+    await broker.say(connection, a_send(20))
+    await broker.say(connection, ACK)
+    await broker.say(connection, a_send(21))
+    assert not wire.reading
+    broker.forward(200)
+    assert wire.count(RECEIPT) == 22
+    assert limit.snapshot(broker.clock()).held == 1
+
+
+async def test_whose_publish_waits(broker: Broker) -> None:
+    """Two producers share a connection: the hold of a limit is counted for the one whose publish
+    waits, not for the one that sent nothing until its turn came.
+    """
+    broker.limit("publishRate", PublishRate(messages_per_s=50))
+    connection, wire = await broker.producer()
+    other = pb.CommandProducer(topic=f"{TOPIC}-other", producer_id=2, request_id=2)
+    await broker.say(connection, encode(producer=other))
+    own, others = (connection.producers[each].sender for each in (1, 2))
+    await broker.say(connection, a_send(0))
+    await broker.say(connection, a_send(0, producer_id=2))
+    broker.forward(200)
+    assert wire.count(RECEIPT) == 2
+    assert (own.times_held_up, others.times_held_up) == (0, 0)
+    assert connection.throttle.waited_ns > 0, "the connection was held up, for the other one"
+    await broker.say(connection, a_send(1), a_send(1, producer_id=2), a_send(2))
+    broker.forward(200)
+    assert (own.times_held_up, others.times_held_up) == (1, 0)
+
+
+async def test_a_lookup_that_waits_for_long_is_held_up(broker: Broker) -> None:
+    """A large batch holds its connection for seconds: a lookup on it waits as long."""
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, _wire = await broker.producer()
+    (limit,) = broker.throttling.limits()
+    await broker.say(connection, a_send(0, batch=5, payload=b"x" * 50))
+    await broker.say(connection, LOOKUP)
+    broker.forward(500)
+    assert limit.snapshot(broker.clock()).queue_length == 0
+    broker.forward(1_000)
+    assert limit.snapshot(broker.clock()).queue_length == 1
+    broker.forward(10_000)
+    assert limit.snapshot(broker.clock()).held == 1
+
+
 async def test_what_comes_while_a_connection_is_held_fills_the_publish_buffer(
     broker: Broker,
 ) -> None:

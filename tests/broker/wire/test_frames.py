@@ -15,14 +15,18 @@ from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import (
     COMMAND_TYPES,
     DUPLICATE,
+    PEEK_BYTES_MAX,
+    PEEK_FRAMES_MAX,
     Frame,
     FrameError,
     FrameReader,
     LookupEncoder,
     MessageEncoder,
+    Peeked,
     ReceiptEncoder,
     check_tail,
     encode,
+    encode_send,
     metadata_of,
     publish_time_of,
 )
@@ -245,3 +249,42 @@ def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
     assert reader.pending_bytes == 0
     # 2 s or more when every piece copies what came before
     assert time.process_time() - began_s < 0.5
+
+
+def a_publish(producer_id: int, size: int = 5) -> bytes:
+    """A SEND of so many bytes."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=7)
+    return encode_send(producer_id, metadata, b"x" * size)
+
+
+@given(cuts=st.lists(st.integers(1, 90), max_size=8))
+def test_frames_that_wait_are_looked_at_without_taking_them(cuts: list[int]) -> None:
+    """However TCP cuts the stream: the producers of SENDs, and whether somebody waits for others;
+    also while the last frame is not complete, and after some were taken.
+    """
+    ping = encode(ping=pb.CommandPing())
+    lookup = encode(lookup=pb.CommandLookupTopic(topic="t", request_id=1))
+    stream = b"".join((ping, a_publish(300), lookup, ping, a_publish(2, size=500)))
+    reader, at = FrameReader(LIMIT), 0
+    for size in [*cuts, len(stream) - 400]:
+        reader.feed(stream[at : min(at + size, len(stream) - 400)])
+        at = min(at + size, len(stream) - 400)
+    kinds = [Peeked.QUIET, 300, Peeked.REQUEST, Peeked.QUIET, 2]
+    assert list(reader.peek()) == kinds
+    for taken in range(1, 5):
+        assert reader.take() is not None
+        assert list(reader.peek()) == kinds[taken:]
+    assert reader.take() is None
+    reader.feed(stream[-400:])
+    assert list(reader.peek()) == [2]
+
+
+def test_a_look_at_frames_that_wait_has_an_end() -> None:
+    """So many frames or bytes; what is behind them is said to be there."""
+    reader = FrameReader(LIMIT)
+    ping = encode(ping=pb.CommandPing())
+    reader.feed(ping * (PEEK_FRAMES_MAX + 1))
+    assert list(reader.peek()) == [*[Peeked.QUIET] * PEEK_FRAMES_MAX, Peeked.MORE]
+    reader.discard()
+    reader.feed(a_publish(1, size=PEEK_BYTES_MAX) + ping)
+    assert list(reader.peek()) == [1, Peeked.MORE]

@@ -181,7 +181,9 @@ def test_a_connection_that_is_held_for_minutes() -> None:
     """Only when other topics use it, once for each limit, and while it lasts."""
     day = Day()
     held = [
-        LimitedConnection(f"10.0.0.{end}:5000", MINUTE_MS, ["big publish"], ["big"], others)
+        LimitedConnection(
+            f"10.0.0.{end}:5000", MINUTE_MS, {"big publish": MINUTE_MS}, ["big"], others
+        )
         for end, others in ((1, 3), (2, 1), (3, 0))
     ]
     looks = [day.look(connections={"b1": held}) for _ in range(3)]
@@ -193,6 +195,20 @@ def test_a_connection_that_is_held_for_minutes() -> None:
     assert (finding.since, finding.command) == (MINUTE_MS, "loadmanager admin limits why big")
     assert "Held longest: 10.0.0.1:5000." in finding.text
     assert day.look(connections={"b1": held[2:]}) == []
+
+
+def test_a_connection_that_several_limits_hold() -> None:
+    """Each limit that has held it for minutes is named, with its own time if that is a later one;
+    and one that came just now is not.
+    """
+    day = Day()
+    limits = {"a": 3 * MINUTE_MS, "b": MINUTE_MS, "c": 5 * MINUTE_MS}
+    held = [LimitedConnection("10.0.0.1:5000", MINUTE_MS, limits, ["t"], 1)]
+    looks = [day.look(connections={"b1": held}) for _ in range(5)]
+    (finding,) = looks[-1]
+    assert finding.title == "1 connection is held for minutes by a and b; 1 other topic waits"
+    assert finding.since == MINUTE_MS
+    assert "10.0.0.1:5000. a only since 1970-01-01T00:03:00Z. A publish" in finding.text
 
 
 # Flapping
