@@ -97,11 +97,13 @@ class DispatchGate:
 
     __slots__ = (
         "_closed",
+        "_held_by",
         "_holding",
         "_ready",
         "_tickets",
         "announced",
         "charges_entries",
+        "has_more",
         "limits",
         "name",
         "owner",
@@ -124,10 +126,14 @@ class DispatchGate:
         """How often this subscription was held, by level and by what was used up
         (`messages`, `bytes`).
         """
+        self._held_by: dict[Limit, tuple[tuple[Level, str], ...]] = {}
+        """What of `throttled_by` the present or last wait for each limit is."""
         self._ready = ready
         self._tickets: dict[Limit, Ticket] = {}
         self._holding = 0
         self._closed = False
+        self.has_more = True
+        """See `Waiter.has_more`: one that has nothing to send does not ask, or withdraws."""
 
     @property
     def blocked(self) -> bool:
@@ -178,21 +184,30 @@ class DispatchGate:
         """There is nothing to send: leave every queue, and give back what was set aside, so that
         nobody waits for this subscription.
         """
+        self.has_more = False
+        for limit, ticket in self._tickets.items():
+            for key in self._held_by.get(limit, ()) if ticket.place else ():
+                self.throttled_by[key] -= 1
+        self._leave_all(now_ns)
+        self.has_more = True
+
+    def restart(self, now_ns: int) -> None:
+        """Other rules apply: leave every queue and ask again."""
+        self._leave_all(now_ns)
+        self._ready.add(self)
+
+    def _leave_all(self, now_ns: int) -> None:
         for limit, ticket in self._tickets.items():
             if ticket.place or ticket.reserved is not None:
                 self._holding -= bool(ticket.place)
                 limit.leave(ticket, now_ns)
-
-    def restart(self, now_ns: int) -> None:
-        """Other rules apply: leave every queue and ask again."""
-        self.withdraw(now_ns)
-        self._ready.add(self)
 
     def keep(self, limits: Iterable[DispatchLimiter], now_ns: int) -> None:
         """From now on `limits` apply, as far as they are active: leave the queues of all others."""
         self.limits = tuple(limit for limit in limits if limit.active)
         for limit in [limit for limit in self._tickets if limit not in self.limits]:
             ticket = self._tickets.pop(limit)
+            self._held_by.pop(limit, None)
             waiting = bool(ticket.place)
             limit.leave(ticket, now_ns, for_good=True)
             if waiting:
@@ -202,11 +217,6 @@ class DispatchGate:
         """The subscription is gone: leave every queue for good."""
         self._closed = True
         self.keep((), now_ns)
-
-    @property
-    def has_more(self) -> bool:
-        """True: a subscription that has nothing to send does not ask, or withdraws."""
-        return True
 
     def released(self, limit: Limit, now_ns: int) -> None:
         """A limit holds it no more."""
@@ -221,11 +231,10 @@ class DispatchGate:
         return ticket
 
     def _count(self, limit: Limit, now_ns: int) -> None:
-        messages, size = limit.available(now_ns)
-        for what, left in (("messages", messages), ("bytes", size)):
-            if not left:
-                key = (limit.level, what)
-                self.throttled_by[key] = self.throttled_by.get(key, 0) + 1
+        available = zip(("messages", "bytes"), limit.available(now_ns), strict=True)
+        self._held_by[limit] = tuple((limit.level, what) for what, left in available if not left)
+        for key in self._held_by[limit]:
+            self.throttled_by[key] = self.throttled_by.get(key, 0) + 1
 
 
 class DispatchPace:

@@ -235,3 +235,29 @@ def test_subscribes_are_counted_per_consumer_and_window() -> None:
     assert limiter.try_subscribe("h", "c", 1, clock())
     limiter.update(SubscribeRate())
     assert all(limiter.try_subscribe("h", "c", 1, clock()) for _ in range(10))
+
+
+def test_a_subscription_that_withdraws_was_not_held() -> None:
+    """It asked once more than it had messages, as after each one that comes alone; one that has
+    something to send was held.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=10), clock())
+    alone = Dispatcher(clock, topic, iter((1,) * 40))
+    limits = alone.gate.limits
+    for second in range(1, 9):
+        for _ in range(5):  # as many as half a second of the rate
+            alone.gate.charge(Charge(1, 1, 100), clock())
+        alone.gate.allowance(clock())
+        assert alone.gate.blocked
+        alone.gate.withdraw(clock())
+        run_until(broker, clock, START + second * SECOND)
+    assert sum(alone.gate.throttled_by.values()) == 0
+    assert not any(limit.stats.holds for limit in limits)
+    busy = Dispatcher(clock, topic, ones(), name="busy")
+    busy.go_on()
+    run_until(broker, clock, clock() + SECOND)
+    assert sum(busy.gate.throttled_by.values()) > 0
+    assert any(limit.stats.holds for limit in limits)
