@@ -31,6 +31,7 @@ from system.workload import client
 from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad, BundleLoad, OwnershipStep
 from loadmanager.engine.load.reports import ResourceUsage
@@ -420,6 +421,55 @@ async def test_what_a_lost_broker_had(tmp_path: Path) -> None:
         await page.wait_text("What it had when it left at", "aside")
         await page.wait_text(f"at {other} after 3.0 s", "aside")
         await page.wait_text("by nobody in the ten minutes after", "aside")
+        assert not page.errors
+
+
+async def test_which_bundles_of_a_lost_broker_had_owners_then(tmp_path: Path) -> None:
+    """By the records of owners: a leader records that they are served once all are, and its
+    finding outlasts its term.
+    """
+    lost_ms = SystemClock().now_ms() // 1_000 * 1_000 - 900_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        lost, other = served.broker_id(0), served.broker_id(1)
+        used = {name: ResourceUsage() for name in RESOURCES}
+        owned = {"before": "Opening", "after": "Owned", "reason": "authoritative lookup"}
+        left = {"of": lost, "event": "left", "how": "lost", "bundles": 2, "unheard_ms": 6_190}
+        back = {"of": lost, "event": "back", "took_ms": 6_188}
+        found = FindingStep(
+            ts=lost_ms + 20_000, broker=other, epoch=1, event="began", what="unserved",
+            about=lost, since=lost_ms, title=f"1 bundle has no owner since {lost} was lost",
+        )  # fmt: skip
+        await written(
+            served, 0,
+            *(OwnershipStep(ts=lost_ms - 50_000, broker=lost, bundle=each, **owned)
+              for each in (FIRST, SECOND)),
+        )  # fmt: skip
+        await written(
+            served, 1,
+            MemberChange(ts=lost_ms - 60_000, broker=other, of=other, event="leads", epoch=1),
+            MemberChange(ts=lost_ms + 190, broker=other, left_at=lost_ms, **left),
+            OwnershipStep(ts=lost_ms + 500, broker=other, bundle=FIRST, **owned),
+            MemberChange(ts=lost_ms + 6_188, broker=other, **back),
+            found,
+            OwnershipStep(ts=lost_ms + 70_000, broker=other, bundle=SECOND, **owned),
+            MemberChange(ts=lost_ms + 95_000, broker=other, of=other, event="leads", epoch=2),
+            *(BrokerLoad(ts=lost_ms + each, broker=other, interval_ms=60_000, usage=0.1, **used)
+              for each in (30_000, 90_000, 150_000)),
+        )  # fmt: skip
+        await page.size(1200, 800)
+
+        async def go(after_ms: int) -> None:
+            moment = datetime.fromtimestamp((lost_ms + after_ms) / 1000, UTC).isoformat()
+            await page.go("about:blank")
+            await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
+
+        await go(19_000)
+        await page.wait_text(f"1 bundle of {lost}, which was lost, had no owner", ".status")
+        await page.wait_text("2 bundles, 1 without an owner until the next lookup", ".lately")
+        await go(100_000)
+        await page.wait_text("2 bundles placed after 70 s", ".lately")
+        assert "owner" not in await page.text(".summary .status")
+        assert not await page.value("!!document.querySelector('#findings')")
         assert not page.errors
 
 

@@ -122,7 +122,7 @@ function troubleText(now: Cluster): string | null {
     return `Only ${away.clientsBack ?? 0} of ${plural(away.clients ?? 0, "client")} of ${away.broker}, which was lost, are back, as the leader counted.`;
   const [move, ...alike] = movesAway();
   if (move) return moveText(move, alike.length);
-  const [first, ...others] = findings.value;
+  const [first, ...others] = findings.value.filter(({ before }) => before === undefined);
   const more = others.length ? `, and ${plural(others.length, "other finding", "other findings")}` : "";
   if (first) return `${first.title}${more}.`;
   const [hottest] = now.brokers.filter(runs).sort((a, b) => (b.usage ?? 0) - (a.usage ?? 0));
