@@ -340,6 +340,19 @@ def test_the_last_of_several_causes_counts() -> None:
     assert changed.cause == "the balancer moved them"
 
 
+def test_the_departure_that_ended_what_a_broker_had_counts() -> None:
+    """It was lost, and others took the bundle; that it was drained later did not move it."""
+    taken = step(3, 8, "Owned")
+    taken.record["broker"] = "c"
+    lost = [member(1, 7, "left", how="lost"), step(2, 7, "Free", "loss"), taken]
+    drained = [*lost, member(4, 60, "left", how="drained")]
+    (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], drained)
+    assert changed.cause == "their broker was lost"
+    back = [*lost[:2], step(5, 20, "Owned"), member(4, 60, "left", how="drained")]
+    (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], back)
+    assert changed.cause == "their broker was drained"
+
+
 def test_a_cause_before_the_broker_had_it_again_does_not_count() -> None:
     """A plan took it from a, which got it back, and then was lost."""
     by_plan = [step(1, 5, "Free", "planned"), move(2, 6, "b", "a", "plan")]
