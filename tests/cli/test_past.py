@@ -1258,6 +1258,43 @@ async def test_a_story_says_why_a_session_was_not_proven(
         assert f"{again} 8.0 s: {silent}, or its process stood still\n" in out
 
 
+async def test_a_story_says_that_another_process_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the place of one that was killed; and `compare` dates the loss as the story does."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    lost_ms = now - 60 * MINUTE + 295
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, other, name = Shell(served, capsys), served.broker_id(0), served.broker_id(1)
+        of = {"broker": other, "of": name, "started_at": lost_ms - 220_000}
+        left = {"event": "left", "how": "lost", "left_at": lost_ms}
+        sign = {"event": "sign", "how": "answers, without a session"}
+        second = lost_ms + 10 * MINUTE  # it lost its session only
+        began_ms, later = lost_ms - 1_576, lost_ms + 1_000
+        load = {"interval_ms": MINUTE, "usage": 0.5, **UNUSED}
+        await written(
+            served, 0,
+            MemberChange(ts=later, **of, **left),
+            MemberChange(ts=later + 5, **of, **sign),
+            MemberChange(ts=later + 30, broker=name, of=name, event="starts", started_at=began_ms),
+            MemberChange(ts=later + 990, **of, event="back", took_ms=1_990),
+            MemberChange(ts=second, **{**of, "started_at": began_ms}, event="left", how="lost"),
+            MemberChange(ts=second + 5, **{**of, "started_at": began_ms}, **sign),
+            MemberChange(
+                ts=second + 90, **{**of, "started_at": began_ms}, event="back", same_process=True
+            ),
+            *(BrokerLoad(ts=lost_ms + at, broker=name, **load) for at in (-MINUTE, 2 * MINUTE)),
+        )  # fmt: skip
+        out = (await shell.run("history", name))[1]
+        asked = f"{name}, asked after it was lost: it"
+        assert f"{asked} had ended: another process answered in its place" in out
+        assert f"{clock(second + 5)}  {asked} answers, without a session" in out
+        times = (lost_ms - MINUTE, lost_ms + 2 * MINUTE)
+        since, until = (clock(it).replace(" ", "T") for it in times)
+        out = (await shell.run("compare", "--since", since, "--until", until))[1]
+        assert f"between, it was lost at {clock(lost_ms)}" in out
+
+
 def test_from_when_on_there_are_records() -> None:
     """Those whose records begin later are named, the latest first; silence is no record."""
     begins = {"a": 10 * MINUTE, "b": 12 * MINUTE, "c": 10 * MINUTE + 1, "d": 11 * MINUTE}

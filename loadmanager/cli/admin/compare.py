@@ -50,7 +50,7 @@ from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, unt
 from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import SIGN_MS, Unproven
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key
 from loadmanager.kit.errors import BadInputError, OperationalError
@@ -260,7 +260,10 @@ def _brokers(read: _Read) -> Iterator[str]:
         at = next((it.ts for it in within if it.of == name and it.event == "starts"), None)
         yield f"{name} came" + ("" if at is None else f": it started at {clock(at)}")
     for name in sorted(before & after):
-        times = [f"{SENTENCES.get(it.how, it.how)} at {clock(it.ts)}" for it in left.get(name, [])]
+        times = [
+            f"{SENTENCES.get(it.how, it.how)} at {clock(left_at_of(it))}"
+            for it in left.get(name, [])
+        ]
         if starts[name]:
             times.append("restarted" + (f" {starts[name]} times" if starts[name] > 1 else ""))
         if times:
