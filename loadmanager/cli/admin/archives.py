@@ -40,8 +40,10 @@ GAPS_SHOWN = 5
 STARTS_MAX = 500
 OLD_MS = 120_000
 """Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
-NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
-"""What it means that a broker recorded no load of a kind while it recorded."""
+NOTHING = {"bundle_load": "recorded no load of a bundle", "throttle": "recorded no limit in use"}
+"""That a broker recorded no load of a kind while it recorded: it had nothing of it, or the record
+was lost with its process.
+"""
 Part = TypeVar("Part", bound=ArchivePart)
 
 
@@ -221,6 +223,8 @@ class LoadsOfAll:
     """Broker → when its last sign was and when its session ended, of those for which that moment
     was in between: nobody knows whether they still served. It is among the notes, too.
     """
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Broker → why what is recorded of it is not of that moment; it is among the notes, too."""
 
 
 def records_since(begins: Mapping[str, int]) -> str:

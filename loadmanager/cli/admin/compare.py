@@ -40,11 +40,12 @@ from loadmanager.cli.admin.downtimes import (
     gone_at,
     lapse_lines,
     lapses_of,
+    say_unknown,
     silent_at,
     unproven,
 )
 from loadmanager.cli.admin.leaders import led_of
-from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
+from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at, without_figures
 from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
@@ -165,10 +166,14 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         gone = gone_at(of, at_ms)
         for name, text in silent_at(admin, past, at_ms).items():
             gone.setdefault(name, text)
+        say_unknown(admin, at_ms, past)
         bundles = [it for it in past.loads if it.kind == BundleLoad.kind]
         owned = owners_at(bundles, [*owners.events, *of], at_ms)
         led = led_of(of)
-        moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, past.loads, gone)
+        without_figures(owned, past.unknown)
+        loads = [it for it in past.loads if it.broker not in past.unknown]
+        moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
+        moment.unknown = past.unknown.keys()
         moment.leader = None if led is None else led.of
         lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
         moment.started = {it.of for it in lately if it.event == "starts"}
@@ -397,14 +402,14 @@ def _missing(read: _Read, missing: Missing, most: int | None) -> Iterator[str]:
         owners = count_of(len(missing.uncounted), "bundle")
         yield (
             f"the traffic and clients of {owners} are not compared: their owner of one of the "
-            "moments had recorded none yet, or had just got them"
+            "moments had recorded none, or had just got them"
         )
     if not missing.all_topics:
         yield (
             "of topics, only the busiest of each broker are recorded (loadManagerHistoryMaxTopics):"
             " others are compared by their namespaces only"
         )
-    if any(not moment.brokers() for moment in _moments(read)):
+    if any(not moment.brokers() and not moment.unknown for moment in _moments(read)):
         yield "no broker is recorded at one of the moments: see below"
 
 

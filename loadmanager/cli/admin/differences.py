@@ -65,10 +65,12 @@ class ClusterThen:
     leader: str | None = None
     started: Set[str] = frozenset()
     """Brokers that had started a moment before: they may have recorded no load yet."""
+    unknown: Set[str] = frozenset()
+    """Brokers of which no load of the moment is known."""
 
     def there(self) -> set[str]:
         """The brokers that were there."""
-        return {*self.brokers(), *self.started} - self.gone.keys()
+        return {*self.brokers(), *self.started, *self.unknown} - self.gone.keys()
 
     def brokers(self) -> dict[str, Figures]:
         """The brokers that were there and had recorded a load, with their figures."""
@@ -84,6 +86,8 @@ class ClusterThen:
 
     def has_all_topics(self) -> bool:
         """Whether every topic that is not among the recorded ones had no traffic."""
+        if self.unknown - self.gone.keys():
+            return False
         brokers = self.brokers()
         recorded = {it.broker: it for it in self._there(TopicLoad.kind)}
         for broker, of in brokers.items():
