@@ -473,6 +473,37 @@ async def test_which_bundles_of_a_lost_broker_had_owners_then(tmp_path: Path) ->
         assert not page.errors
 
 
+async def test_what_was_recorded_after_an_outage_is_not_of_a_moment_within(
+    tmp_path: Path,
+) -> None:
+    """It has nothing, or what came at once when it was over; the load of another broker, which the
+    outage did not concern, is shown.
+    """
+    begun = SystemClock().now_ms() // 1_000 * 1_000 - 900_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        used = {name: ResourceUsage() for name in RESOURCES}
+        load = {"interval_ms": 60_000, "usage": 0.1, **used}
+        outage = {"event": "proven", "took_ms": 47_094, "unheard_ms": 5_023}
+        for index, broker in enumerate(names):
+            own = {"broker": broker, "of": broker}
+            await written(
+                served, index,
+                *(BrokerLoad(ts=begun + at, broker=broker, msg_rate_in=rate, **load)
+                  for at, rate in ((0, 50.0), (60_000, 2_774.9 if index else 70.0))),
+                *([MemberChange(ts=begun + 57_000, **own, **outage)] if index else []),
+            )  # fmt: skip
+        recorded_in(tmp_path, [(1, begun - 300_000, begun + 800_000)])
+        await page.size(1200, 800)
+        moment = datetime.fromtimestamp((begun + 20_000) / 1000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=600")
+        await page.wait_text(f"What {names[1]} carried then is not known: an outage", ".past-note")
+        shown = "[...document.querySelectorAll('.broker.active')].map((it) => it.innerText).join()"
+        await page.wait(f"{shown}.includes('– msg/s')")
+        await page.wait_text("≥ 70", ".summary")
+        assert not page.errors
+
+
 async def test_a_broker_that_was_dead_then_is_not_counted(tmp_path: Path) -> None:
     """Though nobody recorded that it was lost, and it had recorded a load shortly before."""
     now = SystemClock().now_ms()

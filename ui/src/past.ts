@@ -398,6 +398,11 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const stepsRange = `since=${at - NEAR_MS}&until=${ends}&limit=${MEMBERS}`;
   const steps = await events(["kind=ownership"], stepsRange);
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
+  const later = brokers.some(({ reportedAt }) => (reportedAt ?? at) < at)
+    ? await events(["kind=member"], `since=${at + 1}&until=${at + HOUR_MS}&limit=${MEMBERS}`)
+    : { parts: [] };
+  const unknown = unknownLoads(all, lapses, later.parts, at);
+  for (const broker of brokers) if (unknown.has(broker.broker)) Object.assign(broker, NOT_KNOWN);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
   const decisions = decisionsOf(
@@ -422,7 +427,10 @@ export async function askPast({ at, last }: When): Promise<Past> {
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
-    notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
+    notes: [
+      ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
+      ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)), unknown),
+    ],
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
 }
@@ -962,6 +970,63 @@ function absenceOf(event: ArchivedEvent, after: Map<string, ArchivedEvent>): Abs
     clientsWaitedMeanMs: clients?.clientsWaitedMeanMs ?? null,
     unheardMs: typeof unheard === "number" ? Math.max(0, unheard - (event.ts - leftAt)) : null,
   };
+}
+
+// What is not known of a broker of which no record is of the moment.
+const NOT_KNOWN: Partial<Broker> = {
+  usage: null,
+  resources: null,
+  topics: null,
+  producers: null,
+  consumers: null,
+  rate: null,
+  throughput: null,
+  msgRateIn: null,
+  msgRateOut: null,
+  msgThroughputIn: null,
+  msgThroughputOut: null,
+};
+
+// Broker → why its loads are not of the moment, as `unknown_loads` of the command line has it
+// (cli/admin/downtimes.py); `later`: members after it, the newest first.
+function unknownLoads(
+  loads: ArchivedLoads[],
+  lapses: Lapse[],
+  later: ArchivedEvent[],
+  at: number,
+): Map<string, string> {
+  const unknown = new Map<string, string>();
+  for (const { kind, broker, ts, spanMs } of loads) {
+    if (kind !== "broker_load" || spanMs >= COARSE_MS) continue;
+    if (ts < at) {
+      const next = later.findLast(
+        ({ record }) => text(record, "of") === broker && ENDS.has(text(record, "event")),
+      );
+      const inOrder = !next || text(next.record, "event") === "stops" || IN_ORDER.has(text(next.record, "how"));
+      if (!inOrder && leftAtOf(next) - ts <= Math.max(spanMs, MINUTE_MS) + MINUTE_MS)
+        unknown.set(broker, `what was recorded after ${utc(ts)} was lost with the process`);
+      continue;
+    }
+    const touched = lapses.filter(
+      (it) => it.names.has(broker) && it.unproven && sinceOf(it) <= ts && at <= it.end,
+    );
+    if (touched.some((it) => at < sinceOf(it) || it.end < ts))
+      unknown.set(broker, "an outage or standstill lies between then and the next record");
+  }
+  return unknown;
+}
+
+const MINUTE_MS = 60_000;
+const ENDS = new Set(["left", "starts", "stops"]);
+const IN_ORDER = new Set(["stopped", "drained"]);
+
+function unknownNotes(brokers: string[], unknown: Map<string, string>): string[] {
+  const why = [...new Set(brokers.map((it) => unknown.get(it) ?? ""))];
+  return why.map((each) => {
+    const those = brokers.filter((it) => unknown.get(it) === each);
+    const more = those.length > NAMED ? ` and ${those.length - NAMED} more` : "";
+    return `What ${those.slice(0, NAMED).join(", ")}${more} carried then is not known: ${each}`;
+  });
 }
 
 // Which bundles of brokers that were lost had an owner again by a moment: by the records of owners, as
