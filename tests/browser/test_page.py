@@ -30,7 +30,7 @@ from system.workload import client
 
 from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad, BundleLoad, OwnershipStep
@@ -689,6 +689,50 @@ async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(
         wanted = "1 broker lost, 1 interruption of clients, 1 of them not seen to be back"
         await page.wait_text(wanted, "#moves")
         assert wanted in (await Shell(served, capsys).run("status"))[1]
+
+
+async def test_clients_of_a_move_that_came_back_after_the_leader_had_counted(
+    tmp_path: Path,
+) -> None:
+    """They are back: by their own records, which the leader's count of the move does not have."""
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        a, b = (served.broker_id(index) for index in range(2))
+        begun = SystemClock().now_ms() - 100_000
+        move = structs.replace(
+            a_decision(
+                begun + 750, "move", bundle=FIRST, source=a, destination=b, move="0-m1",
+                author="operator", state="done", outcome="moved", owner=b, reason="Operator",
+                started_at=begun, ended_at=begun + 750,
+                clients_closed=2, clients_back=1, clients_within_ms=64_000,
+            ),
+            epoch=0,
+        )  # fmt: skip
+
+        def step(at_ms: int, broker: str, event: str, name: str, reason: str = "") -> ClientStep:
+            return ClientStep(
+                ts=begun + at_ms, broker=broker, event=event, what="producer", name=name,
+                client="10.0.0.1:5", address="10.0.0.1", topic="persistent://acme/orders/a",
+                bundle=FIRST, reason=reason, messages=5 if reason else None,
+            )  # fmt: skip
+
+        before = [
+            *(step(-9_000, a, "attached", name) for name in ("p1", "p2")),
+            *(step(60, a, "left", name, CLOSED_HERE) for name in ("p1", "p2")),
+        ]
+        await written(served, 0, move, *before)
+        await written(served, 1, step(300, b, "attached", "p1"))
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text("only 1 of 2 clients back within 64 s", "#moves")
+        await page.wait("document.querySelectorAll('#moves .move-row.missing').length === 1")
+        await written(served, 1, step(25_060, b, "attached", "p2"))
+        await page.go("about:blank")
+        await page.go(served.url() + "/ui")
+        await page.wait_text("2 of 2 clients back, the last after 25 s", "#moves")
+        await page.wait("document.querySelectorAll('#moves .move-row.missing').length === 0")
+        await page.wait("!document.querySelector('#moves select')")
+        assert "only 1 of 2" not in await page.text("body")
+        assert not page.errors
 
 
 async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_fir
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
-from loadmanager.leader.interruptions import AFTER_MS
+from loadmanager.leader.interruptions import AFTER_MS, is_of
 
 BEFORE_MS = 1_000
 """The clocks of two brokers may be so far apart."""
@@ -97,7 +97,7 @@ def interrupted(
         end_ms = move.ended_at + BEFORE_MS
         begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
     by_name = interrupted_between(admin, begin_ms, end_ms)
-    waits = [it for it in by_name.waits if (_is_of(it, move) if move else _has(it, name))]
+    waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     if at is not None:
         as_of_ms = at
@@ -205,11 +205,6 @@ def _served_again(move: Decision) -> str:
     if outcome is None or not outcome.clients_closed:
         return ""
     return f"{clients(outcome)}, as the leader counted, until the first receipt or delivery of each"
-
-
-def _is_of(it: Interrupted, move: Decision) -> bool:
-    of_move = it.client.broker == move.source and it.client.bundle == move.bundle
-    return of_move and not it.stood
 
 
 def _has(it: Interrupted, name: str) -> bool:
