@@ -721,6 +721,7 @@ async def test_clients_of_a_move_that_came_back_after_the_leader_had_counted(
         ]
         await written(served, 0, move, *before)
         await written(served, 1, step(300, b, "attached", "p1"))
+        recorded_in(tmp_path, [(1, begun - 300_000, begun + 100_000)])
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
         await page.wait_text("only 1 of 2 clients back within 64 s", "#moves")
