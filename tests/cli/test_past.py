@@ -1356,6 +1356,29 @@ async def test_a_story_says_that_another_process_answered(
         assert f"between, it was lost at {clock(lost_ms)}" in out
 
 
+async def test_a_broker_that_had_stopped_lacks_no_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between its stop in order and its next start: what others changed meanwhile they recorded.
+    Of one that ended otherwise nobody knows what it had recorded last.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    begun, ended, again = now - 20 * MINUTE, now - 15 * MINUTE, now - 12 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        stopped, killed = served.broker_id(0), served.broker_id(1)
+        for index, name in enumerate((stopped, killed)):
+            own: dict[str, Any] = {"broker": name, "of": name}
+            starts = (MemberChange(ts=it, **own, event="starts") for it in (begun, again))
+            await written(served, index, *starts)
+        stop = MemberChange(ts=ended - 100, broker=stopped, of=stopped, event="stops")
+        await written(served, 0, stop)
+        recorded_in(tmp_path, [(1, begun, ended), (2, again, now + MINUTE)])
+        out = (await shell.run("settings", "list", "--at", clock(begun + MINUTE)))[1]
+        assert f"{killed} recorded nothing from {clock(ended)} to {clock(again)}" in out
+        assert f"{stopped} recorded nothing" not in out
+
+
 def test_from_when_on_there_are_records() -> None:
     """Those whose records begin later are named, the latest first; silence is no record."""
     begins = {"a": 10 * MINUTE, "b": 12 * MINUTE, "c": 10 * MINUTE + 1, "d": 11 * MINUTE}
