@@ -413,6 +413,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
   for (const broker of brokers) broker.leader = broker.broker === leader;
   const gone = absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at);
   await servedNext(gone, at);
+  for (const it of gone) it.storeSilent = it.how === "lost" && lapses.some((lapse) => hadEnded(lapse, it));
   return {
     brokers,
     absent: gone,
@@ -958,6 +959,8 @@ function absenceOf(event: ArchivedEvent, after: Map<string, ArchivedEvent>): Abs
     placedAt: timeOf("placed"),
     restarts: 0,
     lostBefore: [],
+    lostByStore: [],
+    storeSilent: false,
     sameProcess: memberOf("back")?.sameProcess ?? false,
     sign: later ? `${sign || "did not answer"}${LATER}${later}` : sign,
     startedAt: null,
@@ -1028,6 +1031,16 @@ function unknownNotes(brokers: string[], unknown: Map<string, string>): string[]
     return `What ${those.slice(0, NAMED).join(", ")}${more} carried then is not known: ${each}`;
   });
 }
+
+// Whether a session ended because the store did not answer, as `lapse_of` of
+// engine/history/lapses.py.
+const hadEnded = (lapse: Lapse, { broker, leftAt }: AbsentBroker): boolean =>
+  sinceOf(lapse) < lapse.begin &&
+  lapse.names.has(broker) &&
+  sinceOf(lapse) <= leftAt &&
+  leftAt <= lapse.end + CONSEQUENCE_MS;
+
+const CONSEQUENCE_MS = 5_000;
 
 // Which bundles of brokers that were lost had an owner again by a moment: by the records of owners, as
 // the command line has it. A leader records that only once it knows of all of them.

@@ -314,7 +314,9 @@ export function absenceText(absence: Absent): string {
   const { broker, how, leftAt, sign, unheardMs } = absence;
   let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${utc(leftAt)})`;
   if (how === "lost") {
-    text += ", its session ended without a word";
+    text += absence.storeSilent
+      ? ", its session ended while the metadata store did not answer"
+      : ", its session ended without a word";
     if (unheardMs) text += ` up to ${duration(unheardMs)} after its last sign`;
     if (sign) text += `; asked then, it ${signText(absence, sign)}`;
   }
