@@ -10,8 +10,8 @@ from loadmanager.engine.findings.finding import FindingShown, bounded, command
 from loadmanager.kit.text import moment
 from loadmanager.kit.units import HOUR_MS
 
-SECONDS_MAX = 120
-"""Longer times are told in minutes."""
+SECONDS_MAX, MINUTES_MAX = 120, 10
+"""Longer times are told in minutes, and in minutes without seconds."""
 OFTEN_MIN = 3
 """So many losses, each within an hour of the one before, are a finding also of a broker that is
 back.
@@ -106,5 +106,7 @@ def _again(lost: LostBroker) -> str:
 def _losses(lost: LostBroker) -> tuple[int, str]:
     """How often it was lost, and within which time."""
     took_s = (lost.losses[-1] - lost.losses[0]) / 1000
-    within = f"{took_s:.0f} s" if took_s < SECONDS_MAX else f"{took_s / 60:.0f} min"
+    minutes, seconds = divmod(round(took_s), 60)
+    exactly = f" {seconds} s" if seconds and minutes < MINUTES_MAX else ""
+    within = f"{took_s:.0f} s" if took_s < SECONDS_MAX else f"{minutes} min{exactly}"
     return len(lost.losses), within
