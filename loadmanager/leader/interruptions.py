@@ -12,12 +12,12 @@ from typing import Protocol, TypeVar
 
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
-from loadmanager.engine.history.records import Decision
+from loadmanager.engine.history.records import Decision, decided_ms
 from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
 from loadmanager.kit.units import DAY_MS, HOUR_MS
-from loadmanager.leader.documents.interruptions import InterruptionsShown
+from loadmanager.leader.documents.interruptions import InterruptionsShown, MoveReturn
 from loadmanager.leader.documents.members import AbsentBroker
 
 EVENTS_MAX = 1_000
@@ -36,6 +36,8 @@ SEEN_MS = 10_000
 """A leader sees that a session has ended at most this long after its broker goes on."""
 NEXT_SEEN_MS = 60_000
 """The next leader sees at most this long after all are back whose sessions had ended."""
+CLOCKS_MS = 1_000
+"""The clocks of two brokers may be so far apart."""
 DOWN_MS = 15_000
 """So long no broker is silent that lives: each gives a sign every ten seconds."""
 START_MS = 60_000
@@ -228,6 +230,10 @@ class Interruptions:
     """
     by_leaders: bool = field(default=False, init=False)
     """Whether the clients are those that leaders counted."""
+    unreturned: list[Decision] = field(default_factory=list, init=False)
+    """Moves some of whose clients were not back when the leader no longer waited for them."""
+    returned: list[MoveReturn] = field(default_factory=list, init=False)
+    """See `InterruptionsShown`."""
 
     def add_move(self, move: Decision) -> None:
         """Count a move that has ended."""
@@ -235,6 +241,8 @@ class Interruptions:
         self.failed += move.state == MoveState.FAILED.value
         if move.clients_closed is not None:
             self._waited(move.clients_closed, move)
+            if move.clients_closed > (move.clients_back or 0):
+                self.unreturned.append(move)
 
     def add_change(self, change: MemberChange) -> None:
         """Count a broker that was lost, or its clients."""
@@ -295,6 +303,7 @@ class Interruptions:
             sum_ms=self.sum_ms,
             unheard_ms=self.unheard_ms,
             by_leaders=self.by_leaders,
+            returned=self.returned,
         )
 
     def _waited(self, clients: int, came: Decision | MemberChange | AbsentBroker) -> None:
@@ -382,3 +391,23 @@ def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, n
     waits, _ = waits_between(of_clients.steps, changes, downs, (total.since, now_ms), now_ms)
     whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
     total.take(waits, whole=whole)
+    total.returned = returned(total.unreturned, waits)
+
+
+def returned(moves: Iterable[Decision], waits: Sequence[Interrupted]) -> list[MoveReturn]:
+    """Of moves, those of which more clients are back by their own records than leaders counted."""
+    answer = list[MoveReturn]()
+    for move in moves:
+        own = [it for it in waits if is_of(it, move)]
+        took_ms = [it.waited_ms(0) for it in own if it.back_at is not None]
+        if move.move and len(took_ms) > (move.clients_back or 0):
+            answer.append(MoveReturn(move.move, len(own), len(took_ms), float(max(took_ms))))
+    return answer
+
+
+def is_of(it: Interrupted, move: Decision) -> bool:
+    """Whether a move that has ended interrupted a client."""
+    begun_ms, ended_ms = move.started_at, decided_ms(move)
+    of_move = it.client.broker == move.source and it.client.bundle == move.bundle
+    in_time = begun_ms is not None and begun_ms - CLOCKS_MS <= it.since <= ended_ms + CLOCKS_MS
+    return of_move and in_time and not it.stood

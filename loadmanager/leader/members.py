@@ -259,12 +259,17 @@ class TermMembers:
         )
         if how == "lost" and earlier is not None:
             absence.lost_before = earlier.absence.losses_until(absence.left_at)
+            own = [earlier.absence.left_at] if earlier.absence.store_silent else []
+            by_store = [*earlier.absence.lost_by_store, *own]
+            absence.lost_by_store = [it for it in by_store if it in absence.lost_before]
         if clients and report is not None and report.last_stats:
             absence.clients_at = int(report.last_update) or None
         elif clients and published is not None:
             absence.clients_at = int(published.updated_at) or None
         if absence.how == "lost":
             absence.unheard_ms = self._silent_ms(departure.at_ms)
+            timeout_ms = int(1000 * self.store.store.session_timeout_s)
+            absence.store_silent = absence.unheard_ms > timeout_ms
         if absence.how == "stopped" and not owned:
             cordon = self.moves.cluster.wishes.cordons.get(broker)
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
@@ -462,8 +467,9 @@ class TermMembers:
                 it.sign,
                 it.bundles,
                 it.bundles - it.placed,
-                it.lost_before,
+                [ms for ms in it.lost_before if ms not in it.lost_by_store],
                 it.back_at,
+                store_silent=it.store_silent,
             )
             for it in (entry.absence for entry in self._book.values())
             if it.how == "lost"

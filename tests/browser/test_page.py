@@ -30,7 +30,8 @@ from system.workload import client
 
 from bench.page import Made
 from loadmanager.engine.history.archived import RESOURCES
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
+from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad, BundleLoad, OwnershipStep
 from loadmanager.engine.load.reports import ResourceUsage
@@ -423,6 +424,86 @@ async def test_what_a_lost_broker_had(tmp_path: Path) -> None:
         assert not page.errors
 
 
+async def test_which_bundles_of_a_lost_broker_had_owners_then(tmp_path: Path) -> None:
+    """By the records of owners: a leader records that they are served once all are, and its
+    finding outlasts its term.
+    """
+    lost_ms = SystemClock().now_ms() // 1_000 * 1_000 - 900_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        lost, other = served.broker_id(0), served.broker_id(1)
+        used = {name: ResourceUsage() for name in RESOURCES}
+        owned = {"before": "Opening", "after": "Owned", "reason": "authoritative lookup"}
+        left = {"of": lost, "event": "left", "how": "lost", "bundles": 2, "unheard_ms": 6_190}
+        back = {"of": lost, "event": "back", "took_ms": 6_188}
+        found = FindingStep(
+            ts=lost_ms + 20_000, broker=other, epoch=1, event="began", what="unserved",
+            about=lost, since=lost_ms, title=f"1 bundle has no owner since {lost} was lost",
+        )  # fmt: skip
+        await written(
+            served, 0,
+            *(OwnershipStep(ts=lost_ms - 50_000, broker=lost, bundle=each, **owned)
+              for each in (FIRST, SECOND)),
+        )  # fmt: skip
+        await written(
+            served, 1,
+            MemberChange(ts=lost_ms - 60_000, broker=other, of=other, event="leads", epoch=1),
+            MemberChange(ts=lost_ms + 190, broker=other, left_at=lost_ms, **left),
+            OwnershipStep(ts=lost_ms + 500, broker=other, bundle=FIRST, **owned),
+            MemberChange(ts=lost_ms + 6_188, broker=other, **back),
+            found,
+            OwnershipStep(ts=lost_ms + 70_000, broker=other, bundle=SECOND, **owned),
+            MemberChange(ts=lost_ms + 95_000, broker=other, of=other, event="leads", epoch=2),
+            *(BrokerLoad(ts=lost_ms + each, broker=other, interval_ms=60_000, usage=0.1, **used)
+              for each in (30_000, 90_000, 150_000)),
+        )  # fmt: skip
+        await page.size(1200, 800)
+
+        async def go(after_ms: int) -> None:
+            moment = datetime.fromtimestamp((lost_ms + after_ms) / 1000, UTC).isoformat()
+            await page.go("about:blank")
+            await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
+
+        await go(19_000)
+        await page.wait_text(f"1 bundle of {lost}, which was lost, had no owner", ".status")
+        await page.wait_text("2 bundles, 1 without an owner until the next lookup", ".lately")
+        await go(100_000)
+        await page.wait_text("2 bundles placed after 70 s", ".lately")
+        assert "owner" not in await page.text(".summary .status")
+        assert not await page.value("!!document.querySelector('#findings')")
+        assert not page.errors
+
+
+async def test_what_was_recorded_after_an_outage_is_not_of_a_moment_within(
+    tmp_path: Path,
+) -> None:
+    """It has nothing, or what came at once when it was over; the load of another broker, which the
+    outage did not concern, is shown.
+    """
+    begun = SystemClock().now_ms() // 1_000 * 1_000 - 900_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        used = {name: ResourceUsage() for name in RESOURCES}
+        load = {"interval_ms": 60_000, "usage": 0.1, **used}
+        outage = {"event": "proven", "took_ms": 47_094, "unheard_ms": 5_023}
+        for index, broker in enumerate(names):
+            own = {"broker": broker, "of": broker}
+            await written(
+                served, index,
+                *(BrokerLoad(ts=begun + at, broker=broker, msg_rate_in=rate, **load)
+                  for at, rate in ((0, 50.0), (60_000, 2_774.9 if index else 70.0))),
+                *([MemberChange(ts=begun + 57_000, **own, **outage)] if index else []),
+            )  # fmt: skip
+        recorded_in(tmp_path, [(1, begun - 300_000, begun + 800_000)])
+        await page.size(1200, 800)
+        moment = datetime.fromtimestamp((begun + 20_000) / 1000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}&last=600")
+        await page.wait_text(f"What {names[1]} carried then is not known: an outage", ".past-note")
+        shown = "[...document.querySelectorAll('.broker.active')].map((it) => it.innerText).join()"
+        await page.wait(f"{shown}.includes('– msg/s')")
+        await page.wait_text("≥ 70", ".summary")
+        assert not page.errors
+
+
 async def test_a_broker_that_was_dead_then_is_not_counted(tmp_path: Path) -> None:
     """Though nobody recorded that it was lost, and it had recorded a load shortly before."""
     now = SystemClock().now_ms()
@@ -608,6 +689,51 @@ async def test_clients_of_a_lost_broker_count_while_they_are_waited_for(
         wanted = "1 broker lost, 1 interruption of clients, 1 of them not seen to be back"
         await page.wait_text(wanted, "#moves")
         assert wanted in (await Shell(served, capsys).run("status"))[1]
+
+
+async def test_clients_of_a_move_that_came_back_after_the_leader_had_counted(
+    tmp_path: Path,
+) -> None:
+    """They are back: by their own records, which the leader's count of the move does not have."""
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        a, b = (served.broker_id(index) for index in range(2))
+        begun = SystemClock().now_ms() - 100_000
+        move = structs.replace(
+            a_decision(
+                begun + 750, "move", bundle=FIRST, source=a, destination=b, move="0-m1",
+                author="operator", state="done", outcome="moved", owner=b, reason="Operator",
+                started_at=begun, ended_at=begun + 750,
+                clients_closed=2, clients_back=1, clients_within_ms=64_000,
+            ),
+            epoch=0,
+        )  # fmt: skip
+
+        def step(at_ms: int, broker: str, event: str, name: str, reason: str = "") -> ClientStep:
+            return ClientStep(
+                ts=begun + at_ms, broker=broker, event=event, what="producer", name=name,
+                client="10.0.0.1:5", address="10.0.0.1", topic="persistent://acme/orders/a",
+                bundle=FIRST, reason=reason, messages=5 if reason else None,
+            )  # fmt: skip
+
+        before = [
+            *(step(-9_000, a, "attached", name) for name in ("p1", "p2")),
+            *(step(60, a, "left", name, CLOSED_HERE) for name in ("p1", "p2")),
+        ]
+        await written(served, 0, move, *before)
+        await written(served, 1, step(300, b, "attached", "p1"))
+        recorded_in(tmp_path, [(1, begun - 300_000, begun + 100_000)])
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text("only 1 of 2 clients back within 64 s", "#moves")
+        await page.wait("document.querySelectorAll('#moves .move-row.missing').length === 1")
+        await written(served, 1, step(25_060, b, "attached", "p2"))
+        await page.go("about:blank")
+        await page.go(served.url() + "/ui")
+        await page.wait_text("2 of 2 clients back, the last after 25 s", "#moves")
+        await page.wait("document.querySelectorAll('#moves .move-row.missing').length === 0")
+        await page.wait("!document.querySelector('#moves select')")
+        assert "only 1 of 2" not in await page.text("body")
+        assert not page.errors
 
 
 async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from cli.test_admin_command import Shell
 from loadmanager.cli.admin.away import away_text
 from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
 from loadmanager.cli.admin.past_owners import moved_lately, owners_at, uncovered
-from loadmanager.cli.admin.times import clock, span_between
+from loadmanager.cli.admin.times import clock, span, span_between
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.away import Away, Gap
@@ -340,6 +340,19 @@ def test_the_last_of_several_causes_counts() -> None:
     assert changed.cause == "the balancer moved them"
 
 
+def test_the_departure_that_ended_what_a_broker_had_counts() -> None:
+    """It was lost, and others took the bundle; that it was drained later did not move it."""
+    taken = step(3, 8, "Owned")
+    taken.record["broker"] = "c"
+    lost = [member(1, 7, "left", how="lost"), step(2, 7, "Free", "loss"), taken]
+    drained = [*lost, member(4, 60, "left", how="drained")]
+    (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], drained)
+    assert changed.cause == "their broker was lost"
+    back = [*lost[:2], step(5, 20, "Owned"), member(4, 60, "left", how="drained")]
+    (changed,) = causes_of([(f"t/n/{LOW}", "b", "c")], back)
+    assert changed.cause == "their broker was drained"
+
+
 def test_a_cause_before_the_broker_had_it_again_does_not_count() -> None:
     """A plan took it from a, which got it back, and then was lost."""
     by_plan = [step(1, 5, "Free", "planned"), move(2, 6, "b", "a", "plan")]
@@ -356,10 +369,33 @@ def test_a_time_without_an_owner_that_is_known_to_within_a_session() -> None:
         "for 69 s to 132 s in all, 2 times, longest 49 s to 82 s from 1970-01-01 01:00:00Z on, "
         "or from up to 33 s before;" in text
     )
+    assert span_between(94_600, 130_000) == "1 min 35 s to 2 min 10 s"
+    assert span_between(120_000, 130_000) == "2 min to 2 min 10 s"
     assert span_between(800, 31_000) == "0.8 s to 31 s"
     assert span_between(120_000, 5_400_000) == "2 min to 90 min"
     assert span_between(800, 900) == "800 ms to 900 ms"
     assert span_between(30_000, 30_100) == "30 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (89.4, "89 s"),
+        (94.6, "1 min 35 s"),
+        (119.6, "2 min"),
+        (300, "5 min"),
+        (599.6, "10 min"),
+        (601, "10 min"),
+        (5_399, "90 min"),
+        (5_640, "1 h 34 min"),
+        (7_200, "2 h"),
+        (36_600, "10 h"),
+        (200_000, "2 days"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    """Nothing is rounded away that matters: 94.6 s are not two minutes."""
+    assert span(1000 * seconds) == text
 
 
 async def test_a_story_ends_with_the_time_without_an_owner(

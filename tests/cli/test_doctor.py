@@ -34,6 +34,7 @@ from loadmanager.kit.security.settings import PROVIDER
 from loadmanager.kit.zookeeper import ensemble
 from loadmanager.kit.zookeeper.ensemble import ServerShown
 from loadmanager.leader.documents.cluster import ClusterShown, DiskShown
+from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.documents.moves import PauseShown
 
 HOST = Host(
@@ -377,6 +378,37 @@ def test_what_goes_on_without_zookeeper() -> None:
     )
     dead, _ = zookeeper.check([ServerShown(address="zk1:2181", failure="refused")], 30_000)
     assert (dead.level, dead.text) == (PROBLEM, "refused; it is the only one")
+
+
+def test_outages_of_the_store_are_told_and_no_broker_is_accused_of_them() -> None:
+    """As brokers recorded them: the store's own figures have no time in which it stood still. One
+    that goes on has no end.
+    """
+    end = 1_795_863_500_000
+    silent = [
+        Unproven(name, end + late, 47_000, unanswered_ms=5_000)
+        for name, late in (("b1:8080", 0), ("b2:8080", 300), (B3, 400))
+    ]
+    lost = AbsentBroker(
+        broker=B3, left_at=end, how="lost", back_at=end + 500, same_process=True,
+        store_silent=True,
+    )  # fmt: skip
+    seen = msgspec.structs.replace(_seen(), at=end + 60_000, absent=[lost])
+    said = [*cluster.check(replace(_cluster(seen), unproven=silent))]
+    (store,) = [it for it in said if it.subject == "metadata store"]
+    assert store.level == WARNING
+    assert store.text.startswith("from 2026-11-28 10:57:28Z to 2026-11-28 10:58:20Z (52 s) at most")
+    (was,) = [it for it in said if it.subject == B3]
+    assert "the metadata store did not answer 3 brokers" in was.text
+    assert "without a word" not in was.text
+    assert was.advice == store.advice
+    still = Unproven(B3, end, 0, unanswered_ms=9_000, is_open=True)
+    facts = _cluster(metrics={"loadmanager_fenced_total": {"": 1.0}})
+    said = [*cluster.check(replace(facts, unproven=[still]))]
+    (fenced,) = [it.text for it in said if it.subject == B3]
+    assert fenced.endswith("the last one until 2026-11-28 10:58:20Z at least")
+    (store,) = [it for it in said if it.subject == "metadata store"]
+    assert "until 2026-11-28 10:58:20Z at least" in store.text
 
 
 @pytest.mark.parametrize(

@@ -289,14 +289,14 @@ async def test_a_limit_stays_the_cause_once_the_client_is_back(
         ]  # fmt: skip
         assert [waits["dead"][key] for key in ("heldAt", "heldMs", "heldBy")] == [None] * 3
         _, out, _ = await shell.run("interrupted")
-        of_it = f"it was lost; for 3 min of it, {two} held"
+        of_it = f"it was lost; for 2 min 49 s of it, {two} held"
         assert f"{of_it} its connection: t4 publish" in out
         await shell.run("topics", "create", TOPIC)
         _, out, _ = await shell.run("limits", "why", TOPIC)
         assert "the topic has neither producers nor consumers; 1 client of it is not seen" in out
         assert f"`loadmanager admin interrupted {TOPIC}` says since when, and why" in out
         _, out, _ = await shell.run("history", "10.0.3.7")
-        until = f"connection 10.0.3.7:1 was held until then at {two}, for 3 min"
+        until = f"connection 10.0.3.7:1 was held until then at {two}, for 2 min 49 s"
         assert f"{until}; at the last look by t4 publish" in out
         assert "connection 10.0.3.7:3 is held at b8:1, for 5.0 s; now by t4 publish" in out
 

@@ -14,14 +14,19 @@ from clusters.running import until
 from msgspec.structs import replace
 
 from loadmanager.cli.admin.interruptions import sentence
-from loadmanager.engine.history.clients import HUNG_UP, ClientStep
+from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
-from loadmanager.engine.history.waits import Interrupted
+from loadmanager.engine.history.waits import Interrupted, interruptions_of
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.members import AbsentBroker
-from loadmanager.leader.interruptions import Interruptions, interruptions, uncounted_losses
+from loadmanager.leader.interruptions import (
+    Interruptions,
+    interruptions,
+    returned,
+    uncounted_losses,
+)
 
 
 def test_in_words() -> None:
@@ -165,6 +170,39 @@ def test_a_broker_that_stood_still_interrupted_its_clients() -> None:
         "today since 13:00:00Z: 0 moves, 1 broker lost, 3 standstills of brokers, 11 interruptions "
         "of clients, longest 6.0 s until attached again, in all 59 s"
     )
+
+
+def test_clients_of_a_move_that_came_back_later_are_back() -> None:
+    """The leader had counted one of two when it no longer waited; a move of which the records do
+    not say more than the leader is not told.
+    """
+    begun = 1_796_053_431_700
+    move = Decision(
+        ts=begun + 800, broker="b1", epoch=4, cycle=0, strategy="", action="move", bundle="t/n/0x0",
+        source="b0", destination="b1", move="4-m1", author="operator", state="done",
+        started_at=begun, ended_at=begun + 750, clients_closed=2, clients_back=1,
+    )  # fmt: skip
+
+    def step(at_ms: int, broker: str, event: str, name: str, **more: Any) -> ClientStep:
+        return ClientStep(
+            ts=begun + at_ms, broker=broker, event=event, what="producer", name=name,
+            client="10.0.0.1:5", address="10.0.0.1", topic="persistent://t/n/a", bundle="t/n/0x0",
+            **more,
+        )  # fmt: skip
+
+    steps = [
+        step(-9_000, "b0", "attached", "p1"), step(-9_000, "b0", "attached", "p2"),
+        step(60, "b0", "left", "p1", reason=CLOSED_HERE, messages=5),
+        step(60, "b0", "left", "p2", reason=CLOSED_HERE, messages=5),
+        step(300, "b1", "attached", "p1"), step(25_060, "b1", "attached", "p2"),
+    ]  # fmt: skip
+    waits = interruptions_of(steps, [])
+    (back,) = returned([move], waits)
+    assert (back.move, back.clients, back.back, back.longest_ms) == ("4-m1", 2, 2, 25_000)
+    early = [it.until(begun + 20_000) for it in waits]
+    assert returned([move], early) == []
+    later = replace(move, started_at=begun + 9_000, ended_at=begun + 9_500)
+    assert returned([later], waits) == []
 
 
 def test_clients_of_a_lost_broker_count_while_they_come_back() -> None:

@@ -303,7 +303,7 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         await written(served, 0, a_decision(SystemClock().now_ms() + 1_000, what=BUNDLE))
         await eventually(
             lambda: shell.run("limits", "list", "--at", recorded),
-            lambda answer: f"{served.broker_id(0)} had no limit in use at" in answer[1],
+            lambda answer: f"{served.broker_id(0)} recorded no limit in use at" in answer[1],
             within_s=30,
         )
         for words in (("bundles", "list"), ("status",), ("topics", "busiest")):
@@ -339,7 +339,7 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Who was missing, load, leader, waits and the last cycle; the leader alone; and topics."""
-    now = SystemClock().now_ms()
+    now = SystemClock().now_ms() // 1000 * 1000
     then = now - 60 * MINUTE
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
@@ -369,7 +369,8 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
         assert status == 0
         assert f"{ids[1]} was not there: lost since {clock(then - MINUTE)}" in out
         assert "1 broker, 3 bundles with an owner, load 90% to 90%, 90 messages/s" in out
-        led = f"{ids[0]} led, term 7, since {clock(then - 9 * MINUTE)} (9 min); before it b9:1 did"
+        took = "8 min 59 s"
+        led = f"{ids[0]} led, term 7, since {clock(then - 9 * MINUTE)} ({took}); before it b9:1 did"
         assert led in out
         between = f"from {clock(then - MINUTE)} to {clock(then)}"
         waited = f"1 limit held somebody {between}, who waited 7 s in all: topic: much at {ids[0]}"
@@ -777,7 +778,9 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
         for seconds, owner, leader in ((5, lost, lost), (15, None, other), (25, other, other)):
             at = ("--at", clock(then + 1000 * seconds).replace(" ", "T"))
             (row,) = await shell.json("bundles", "list", *at)
-            assert (row["bundle"], row["owner"], row["topics"]) == (BUNDLE, owner, 3)
+            assert (row["bundle"], row["owner"]) == (BUNDLE, owner)
+            # It was killed before it recorded the minute that the moment is of.
+            assert row.get("topics") == (None if owner == lost else 3)
             (row,) = await shell.json("topics", "lookup", topic, *at)
             assert (row["bundle"], row["broker"]) == (BUNDLE.rpartition("/")[2], owner)
             rows = await shell.json("brokers", "list", *at)
@@ -794,6 +797,65 @@ async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[
                 assert (f"{other} could not prove its session" in out) == (seconds > 22)
         out = (await shell.run("history", BUNDLE))[1]
         assert f"{lost} left: lost; it owned 1 bundle" in out
+
+
+async def test_figures_that_are_not_of_the_moment_are_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a broker that was killed before it recorded the next, as one whose session was over
+    38 s after the moment; and those that a broker recorded once an outage was over: with what came
+    then at once, or with nothing.
+    """
+    start = SystemClock().now_ms() // 1000 * 1000 - 60 * MINUTE
+    moment, outage = start + 20_000, start + 5 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        killed, other = served.broker_id(0), served.broker_id(1)
+        load = {"interval_ms": MINUTE, "usage": 0.5, **UNUSED}
+        bundle = {"interval_ms": MINUTE, "bundle": BUNDLE}
+        owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}
+        left = {"event": "left", "how": "lost", "left_at": moment + 38_790, "bundles": 1}
+        proven = {"of": other, "event": "proven", "took_ms": 47_094, "unheard_ms": 5_023}
+        await written(
+            served, 0,
+            BrokerLoad(ts=start, broker=killed, **load),
+            OwnershipStep(ts=start + 8_000, broker=killed, **owned),
+        )  # fmt: skip
+        await written(
+            served, 1,
+            *(BrokerLoad(ts=start + at, broker=other, msg_rate_in=rate, **load)
+              for at, rate in ((MINUTE, 299.6), (outage - start, 331.0),
+                               (outage - start + MINUTE, 2_774.9))),
+            MemberChange(ts=moment + 38_980, broker=other, of=killed, unheard_ms=6_190, **left),
+            OwnershipStep(ts=moment + 39_322, broker=other, **owned),
+            BundleLoad(ts=start + MINUTE, broker=other, **bundle),
+            MemberChange(ts=outage + 57_000, broker=other, **proven),
+        )  # fmt: skip
+
+        async def out(*words: str, at: int) -> str:
+            return (await shell.run(*words, "--at", clock(at)))[1]
+
+        shown = await out("brokers", "list", at=moment)
+        rows = {line.split()[0]: line.split() for line in reversed(shown.splitlines()) if line}
+        assert rows[killed][1:] == ["-", "1", "-", "-"]
+        assert "299.6" in rows[other]
+        assert f"what it recorded after {clock(start)} was lost with it" in shown
+        shown = await out("bundles", "list", at=moment)
+        row = next(line for line in shown.splitlines() if line.startswith(BUNDLE))
+        assert row.split()[1:] == [killed, *5 * ["-"]]
+        assert "owned no bundle" not in shown
+        shown = await out("status", at=moment)
+        assert "300 messages/s" in shown
+        assert "without what 1 broker carried, which is not known" in shown
+        within = outage + 30_000
+        shown = await out("brokers", "list", at=within)
+        assert "2774.9" not in shown
+        assert f"the next record, of {clock(outage + MINUTE)}" in shown
+        assert "what they carried is not known" in await out("status", at=within)
+        since, until = (clock(it).replace(" ", "T") for it in (start + MINUTE, within))
+        shown = (await shell.run("compare", "--since", since, "--until", until))[1]
+        assert "299.6 → -" in shown
+        assert "no traffic" not in shown
 
 
 async def test_the_owner_that_was_lost_about_a_moment(
@@ -1256,6 +1318,66 @@ async def test_a_story_says_why_a_session_was_not_proven(
         silent = "the metadata store did not answer it for most of the session timeout"
         assert f"{again} 57 s: {silent}; its last answer before was of " in out
         assert f"{again} 8.0 s: {silent}, or its process stood still\n" in out
+
+
+async def test_a_story_says_that_another_process_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the place of one that was killed; and `compare` dates the loss as the story does."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    lost_ms = now - 60 * MINUTE + 295
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, other, name = Shell(served, capsys), served.broker_id(0), served.broker_id(1)
+        of = {"broker": other, "of": name, "started_at": lost_ms - 220_000}
+        left = {"event": "left", "how": "lost", "left_at": lost_ms}
+        sign = {"event": "sign", "how": "answers, without a session"}
+        second = lost_ms + 10 * MINUTE  # it lost its session only
+        began_ms, later = lost_ms - 1_576, lost_ms + 1_000
+        load = {"interval_ms": MINUTE, "usage": 0.5, **UNUSED}
+        await written(
+            served, 0,
+            MemberChange(ts=later, **of, **left),
+            MemberChange(ts=later + 5, **of, **sign),
+            MemberChange(ts=later + 30, broker=name, of=name, event="starts", started_at=began_ms),
+            MemberChange(ts=later + 990, **of, event="back", took_ms=1_990),
+            MemberChange(ts=second, **{**of, "started_at": began_ms}, event="left", how="lost"),
+            MemberChange(ts=second + 5, **{**of, "started_at": began_ms}, **sign),
+            MemberChange(
+                ts=second + 90, **{**of, "started_at": began_ms}, event="back", same_process=True
+            ),
+            *(BrokerLoad(ts=lost_ms + at, broker=name, **load) for at in (-MINUTE, 2 * MINUTE)),
+        )  # fmt: skip
+        out = (await shell.run("history", name))[1]
+        asked = f"{name}, asked after it was lost: it"
+        assert f"{asked} had ended: another process answered in its place" in out
+        assert f"{clock(second + 5)}  {asked} answers, without a session" in out
+        times = (lost_ms - MINUTE, lost_ms + 2 * MINUTE)
+        since, until = (clock(it).replace(" ", "T") for it in times)
+        out = (await shell.run("compare", "--since", since, "--until", until))[1]
+        assert f"between, it was lost at {clock(lost_ms)}" in out
+
+
+async def test_a_broker_that_had_stopped_lacks_no_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between its stop in order and its next start: what others changed meanwhile they recorded.
+    Of one that ended otherwise nobody knows what it had recorded last.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    begun, ended, again = now - 20 * MINUTE, now - 15 * MINUTE, now - 12 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        stopped, killed = served.broker_id(0), served.broker_id(1)
+        for index, name in enumerate((stopped, killed)):
+            own: dict[str, Any] = {"broker": name, "of": name}
+            starts = (MemberChange(ts=it, **own, event="starts") for it in (begun, again))
+            await written(served, index, *starts)
+        stop = MemberChange(ts=ended - 100, broker=stopped, of=stopped, event="stops")
+        await written(served, 0, stop)
+        recorded_in(tmp_path, [(1, begun, ended), (2, again, now + MINUTE)])
+        out = (await shell.run("settings", "list", "--at", clock(begun + MINUTE)))[1]
+        assert f"{killed} recorded nothing from {clock(ended)} to {clock(again)}" in out
+        assert f"{stopped} recorded nothing" not in out
 
 
 def test_from_when_on_there_are_records() -> None:

@@ -27,12 +27,12 @@ async def test_settings_and_limits_are_told_as_they_are_in_force(
         assert any(line.split()[:2] == [key, "AvgShedder"] for line in out.splitlines())
         for words in (("status",), ("brokers", "leader")):
             _, out, _ = await shell.run(*words, "--at", "1s")
-            assert "recorded when it ends, and may concern this moment" not in out
+            assert "recorded when it ends; it may concern this moment" not in out
         for broker in served.brokers:
             broker.store.expire()
         await eventually(
             lambda: shell.run("brokers", "leader", "--at", "1s"),
-            lambda answer: "is recorded when it ends, and may concern this moment" in answer[1],
+            lambda answer: "is recorded when it ends; it may concern this moment" in answer[1],
         )
         status, out, _ = await shell.run("limits", "list")
         assert (status, "which limits end by themselves is not known" in out) == (0, True)

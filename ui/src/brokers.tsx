@@ -137,8 +137,8 @@ function Row({ broker, cut }: { broker: Broker; cut: boolean }): JSX.Element {
       {runs(broker) && (
         <>
           <span class="number small">{plural(broker.bundles ?? 0, "bundle")}</span>
-          <span class="number small">{messages(broker.rate ?? 0)} msg/s</span>
-          <span class="number small">{bytes(broker.throughput ?? 0)}</span>
+          <span class="number small">{broker.rate === null ? "–" : messages(broker.rate)} msg/s</span>
+          <span class="number small">{broker.throughput === null ? "–" : bytes(broker.throughput)}</span>
         </>
       )}
     </div>

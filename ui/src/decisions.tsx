@@ -6,6 +6,7 @@ import type { DecisionShown as Decision } from "../generated/openapi";
 import type { Earlier } from "./past";
 import { archived, cluster, decisions, earlierOf, isDaemon, panel } from "./state";
 import { use } from "./store";
+import { returns } from "./returns";
 import { Section } from "./section";
 import { sentence } from "./sentences";
 import { Time, Told } from "./time";
@@ -111,6 +112,7 @@ function inOrder(own: Decision[], earlier: Decision[]): Decision[] {
 
 export function Decisions(): JSX.Element {
   const all = use(decisions);
+  use(returns);
   const then = use(when);
   const [choice, setChoice] = useState<keyof typeof CHOICES>("all");
   const { decisions: earlier } = useEarlier(null, all !== null && !then && all.length < FEW);

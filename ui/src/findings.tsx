@@ -1,7 +1,7 @@
 // What the leader finds wrong, now or at the time that is shown; nothing where nothing is.
 import type { JSX } from "preact";
 import { duration } from "./format";
-import type { FindingShown as Finding } from "../generated/openapi";
+import type { FindingThen as Finding } from "./past";
 import { findings } from "./state";
 import { use } from "./store";
 import { Time, Told } from "./time";
@@ -14,6 +14,9 @@ function Card({ finding }: { finding: Finding }): JSX.Element {
         <summary>
           <b>{finding.title}</b>{" "}
           <span class="small">
+            {finding.before
+              ? `as ${finding.before} had found before its term ended, not known to be over; `
+              : ""}
             since <Time at={finding.since} /> ({duration(shownAt() - finding.since)})
           </span>
         </summary>

@@ -79,8 +79,16 @@ export function duration(ms: number): string {
   if (s < 1) return `${Math.round(ms)} ms`;
   if (s < 9.95) return `${s.toFixed(1)} s`;
   if (s < 90) return `${Math.round(s)} s`;
-  if (s < 5400) return `${Math.round(s / 60)} min`;
-  return s < 172_800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86_400)} days`;
+  if (s < 5400) return inParts(s, 60, "min", 1, "s");
+  return s < 172_800 ? inParts(s, 3600, "h", 60, "min") : `${Math.round(s / 86_400)} days`;
+}
+
+const PARTS_BELOW = 10; // so many hours or minutes are told without minutes or seconds
+
+function inParts(s: number, unit: number, name: string, part: number, partName: string): string {
+  const parts = Math.round(s / part), per = unit / part;
+  const whole = Math.floor(parts / per), rest = parts % per;
+  return whole < PARTS_BELOW && rest ? `${whole} ${name} ${rest} ${partName}` : `${Math.round(s / unit)} ${name}`;
 }
 
 export function figure(value: unknown): string {

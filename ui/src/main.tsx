@@ -122,7 +122,7 @@ function troubleText(now: Cluster): string | null {
     return `Only ${away.clientsBack ?? 0} of ${plural(away.clients ?? 0, "client")} of ${away.broker}, which was lost, are back, as the leader counted.`;
   const [move, ...alike] = movesAway();
   if (move) return moveText(move, alike.length);
-  const [first, ...others] = findings.value;
+  const [first, ...others] = findings.value.filter(({ before }) => before === undefined);
   const more = others.length ? `, and ${plural(others.length, "other finding", "other findings")}` : "";
   if (first) return `${first.title}${more}.`;
   const [hottest] = now.brokers.filter(runs).sort((a, b) => (b.usage ?? 0) - (a.usage ?? 0));
@@ -230,6 +230,12 @@ function Summary(): JSX.Element | null {
   const sum = (of: (broker: Broker) => number | null): number =>
     live.reduce((total, broker) => total + (of(broker) ?? 0), 0);
   const { text, level } = status(now);
+  // At a time gone by there may be no record of what some carried.
+  const known = (of: (broker: Broker) => number | null, figure: string): string => {
+    const unknown = when.value ? live.filter((broker) => of(broker) === null).length : 0;
+    if (!unknown) return figure;
+    return unknown === live.length ? "–" : `≥ ${figure}`;
+  };
   return (
     <div class="summary" role="status">
       <p class={`status ${level}`}>
@@ -239,8 +245,8 @@ function Summary(): JSX.Element | null {
       <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>
       {now.headroom && <Tile name="Headroom">{headroom(now.headroom, now)}</Tile>}
-      <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>
-      <Tile name="Bytes">{bytes(sum((broker) => broker.throughput))}</Tile>
+      <Tile name="Messages/s">{known(({ rate }) => rate, messages(sum((broker) => broker.rate)))}</Tile>
+      <Tile name="Bytes">{known(({ throughput }) => throughput, bytes(sum((broker) => broker.throughput)))}</Tile>
     </div>
   );
 }

@@ -9,6 +9,7 @@ import { Goals } from "./goals";
 import { cluster, goals, moves, panel, recordedMoves, todays } from "./state";
 import { useRecorded } from "./recorded";
 import { Store, use } from "./store";
+import { counted, returns } from "./returns";
 import { Section } from "./section";
 import { clients, clientsMissing, clientsUnknown, shortBundle } from "./sentences";
 import { Time, Told } from "./time";
@@ -149,16 +150,21 @@ export function Moves(): JSX.Element {
   const wanted = !then && ofTerm.length < FEW;
   const earlier = useRecorded(() => recordedMoves(), String(ofTerm[0]?.id), wanted);
   const ids = new Set(ofTerm.map(({ id }) => id));
-  const list = [...ofTerm, ...earlier.filter(({ id }) => !ids.has(id))];
-  useEffect(() => known.set(list), [queue, earlier]);
+  const back = use(returns);
+  const list = [...ofTerm, ...earlier.filter(({ id }) => !ids.has(id))].map((move) => ({
+    ...move,
+    outcome: counted(move.id, move.outcome),
+  }));
+  useEffect(() => known.set(list), [queue, earlier, back]);
   const missing = list.filter(notBack).length;
   const shown = choice === "missing" ? list.filter(notBack) : list;
   const absent = use(cluster)?.absent ?? [];
   const losses = absent.map(({ broker, leftAt, clientsBack }) => `${broker} ${leftAt} ${clientsBack}`);
-  const ended = list.flatMap(({ id, endedAt, outcome }) => (endedAt ? [`${id} ${outcome?.clientsBack}`] : []));
-  const [today] = useRecorded(todays, [...ended, ...losses].join(), !then);
+  const ended = ofTerm.flatMap(({ id, endedAt, outcome }) => (endedAt ? [`${id} ${outcome?.clientsBack}`] : []));
+  const [today] = useRecorded(todays, [...ended, ...losses].join(), true);
+  useEffect(() => returns.set(new Map((today?.returned ?? []).map((it) => [it.move, it]))), [today]);
   const interrupted =
-    today && today.moves + today.failed + today.lost > 0 ? todayText(today) : "";
+    !then && today && today.moves + today.failed + today.lost > 0 ? todayText(today) : "";
   const about = queue
     ? [
         queue.running ? plural(queue.running, "move") + " under way" : "",

@@ -54,13 +54,18 @@ export interface Past {
   decisions: DecisionShown[];
   moves: Move[];
   changes: ChangeShown[];
-  findings: FindingShown[];
+  findings: FindingThen[];
   paused: PauseShown | null; // as far as it was ordered in the time of the lists
   throttled: ThrottledShown;
   lapses: string[]; // that brokers stood still or had no answer of the metadata store then
   lately: LapseTold[]; // and in the hour before
   notes: string[];
   missing: Record<string, string>;
+}
+
+// `before`: the leader of an earlier term that had found it, if the leader of then had not looked for it.
+export interface FindingThen extends FindingShown {
+  before?: string;
 }
 
 // A term that began.
@@ -393,6 +398,11 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const stepsRange = `since=${at - NEAR_MS}&until=${ends}&limit=${MEMBERS}`;
   const steps = await events(["kind=ownership"], stepsRange);
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
+  const later = brokers.some(({ reportedAt }) => (reportedAt ?? at) < at)
+    ? await events(["kind=member"], `since=${at + 1}&until=${at + HOUR_MS}&limit=${MEMBERS}`)
+    : { parts: [] };
+  const unknown = unknownLoads(all, lapses, later.parts, at);
+  for (const broker of brokers) if (unknown.has(broker.broker)) Object.assign(broker, NOT_KNOWN);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
   const decisions = decisionsOf(
@@ -402,6 +412,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
   const gone = absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at);
+  await servedNext(gone, at);
+  for (const it of gone) it.storeSilent = it.how === "lost" && lapses.some((lapse) => hadEnded(lapse, it));
   return {
     brokers,
     absent: gone,
@@ -411,12 +423,15 @@ export async function askPast({ at, last }: When): Promise<Past> {
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
     changes,
-    findings: findingsAt(found.parts, came.parts, at),
+    findings: findingsAt(found.parts, came.parts, at).filter((it) => !isOver(it, gone)),
     paused: pausedAt(changes, at),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
-    notes: notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
+    notes: [
+      ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
+      ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)), unknown),
+    ],
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
 }
@@ -439,7 +454,7 @@ function begun(event: ArchivedEvent): ArchivedEvent {
 const FINDINGS_MS = 2 * HOUR_MS;
 const FINDINGS = 2_000;
 
-function findingsAt(steps: ArchivedEvent[], members: ArchivedEvent[], at: number): FindingShown[] {
+function findingsAt(steps: ArchivedEvent[], members: ArchivedEvent[], at: number): FindingThen[] {
   const terms = new Map<number, ArchivedEvent[]>();
   for (const step of [...steps].sort((a, b) => a.ts - b.ts)) {
     const epoch = figure(step.record, "epoch") ?? 0;
@@ -451,18 +466,23 @@ function findingsAt(steps: ArchivedEvent[], members: ArchivedEvent[], at: number
   if (led && leaderAt(members, []) === null) [epoch, begun] = [epoch + 1, at]; // nobody led any more
   else if (led && (figure(led.record, "epoch") ?? 0) >= epoch)
     [epoch, begun] = [figure(led.record, "epoch") ?? 0, led.ts];
-  const standing = standingOf(terms.get(epoch) ?? []);
+  const standing: Map<string, FindingThen> = standingOf(terms.get(epoch) ?? []);
   const earlier = epochs.find((each) => each < epoch);
   if (earlier === undefined || at - begun >= HOUR_MS) return [...standing.values()];
   const before = terms.get(earlier) ?? [];
   const by = text(before.at(-1)?.record ?? {}, "broker");
   for (const [key, finding] of standingOf(before))
-    if (!standing.has(key))
-      standing.set(key, {
-        ...finding,
-        text: `${finding.text} ${by} had found it before its term ended: the next leader looks anew.`,
-      });
+    if (!standing.has(key)) standing.set(key, { ...finding, before: by });
   return [...standing.values()];
+}
+
+// Whether what an earlier leader had found of a lost broker was over, by the records of members and
+// owners.
+function isOver({ kind, about, since, before }: FindingThen, gone: AbsentBroker[]): boolean {
+  const loss = gone.find(({ broker, leftAt }) => broker === about && Math.abs(leftAt - since) < SIGN_MS);
+  if (before === undefined || !loss) return false;
+  if (kind === "lost") return typeof loss.backAt === "number";
+  return kind === "unserved" && loss.placed >= loss.bundles;
 }
 
 function standingOf(steps: ArchivedEvent[]): Map<string, FindingShown> {
@@ -939,6 +959,8 @@ function absenceOf(event: ArchivedEvent, after: Map<string, ArchivedEvent>): Abs
     placedAt: timeOf("placed"),
     restarts: 0,
     lostBefore: [],
+    lostByStore: [],
+    storeSilent: false,
     sameProcess: memberOf("back")?.sameProcess ?? false,
     sign: later ? `${sign || "did not answer"}${LATER}${later}` : sign,
     startedAt: null,
@@ -951,6 +973,117 @@ function absenceOf(event: ArchivedEvent, after: Map<string, ArchivedEvent>): Abs
     clientsWaitedMeanMs: clients?.clientsWaitedMeanMs ?? null,
     unheardMs: typeof unheard === "number" ? Math.max(0, unheard - (event.ts - leftAt)) : null,
   };
+}
+
+// What is not known of a broker of which no record is of the moment.
+const NOT_KNOWN: Partial<Broker> = {
+  usage: null,
+  resources: null,
+  topics: null,
+  producers: null,
+  consumers: null,
+  rate: null,
+  throughput: null,
+  msgRateIn: null,
+  msgRateOut: null,
+  msgThroughputIn: null,
+  msgThroughputOut: null,
+};
+
+// Broker → why its loads are not of the moment, as `unknown_loads` of the command line has it
+// (cli/admin/downtimes.py); `later`: members after it, the newest first.
+function unknownLoads(
+  loads: ArchivedLoads[],
+  lapses: Lapse[],
+  later: ArchivedEvent[],
+  at: number,
+): Map<string, string> {
+  const unknown = new Map<string, string>();
+  for (const { kind, broker, ts, spanMs } of loads) {
+    if (kind !== "broker_load" || spanMs >= COARSE_MS) continue;
+    if (ts < at) {
+      const next = later.findLast(
+        ({ record }) => text(record, "of") === broker && ENDS.has(text(record, "event")),
+      );
+      const inOrder = !next || text(next.record, "event") === "stops" || IN_ORDER.has(text(next.record, "how"));
+      if (!inOrder && leftAtOf(next) - ts <= Math.max(spanMs, MINUTE_MS) + MINUTE_MS)
+        unknown.set(broker, `what was recorded after ${utc(ts)} was lost with the process`);
+      continue;
+    }
+    const touched = lapses.filter(
+      (it) => it.names.has(broker) && it.unproven && sinceOf(it) <= ts && at <= it.end,
+    );
+    if (touched.some((it) => at < sinceOf(it) || it.end < ts))
+      unknown.set(broker, "an outage or standstill lies between then and the next record");
+  }
+  return unknown;
+}
+
+const MINUTE_MS = 60_000;
+const ENDS = new Set(["left", "starts", "stops"]);
+const IN_ORDER = new Set(["stopped", "drained"]);
+
+function unknownNotes(brokers: string[], unknown: Map<string, string>): string[] {
+  const why = [...new Set(brokers.map((it) => unknown.get(it) ?? ""))];
+  return why.map((each) => {
+    const those = brokers.filter((it) => unknown.get(it) === each);
+    const more = those.length > NAMED ? ` and ${those.length - NAMED} more` : "";
+    return `What ${those.slice(0, NAMED).join(", ")}${more} carried then is not known: ${each}`;
+  });
+}
+
+// Whether a session ended because the store did not answer, as `lapse_of` of
+// engine/history/lapses.py.
+const hadEnded = (lapse: Lapse, { broker, leftAt }: AbsentBroker): boolean =>
+  sinceOf(lapse) < lapse.begin &&
+  lapse.names.has(broker) &&
+  sinceOf(lapse) <= leftAt &&
+  leftAt <= lapse.end + CONSEQUENCE_MS;
+
+const CONSEQUENCE_MS = 5_000;
+
+// Which bundles of brokers that were lost had an owner again by a moment: by the records of owners, as
+// the command line has it. A leader records that only once it knows of all of them.
+async function servedNext(absent: AbsentBroker[], at: number): Promise<void> {
+  const waits = absent.filter(({ how, bundles, placed }) => how === "lost" && placed < bundles);
+  const some = waits.slice(0, ASKED_MAX);
+  if (!some.length) return;
+  const begin = Math.min(...some.map(({ leftAt, unheardMs }) => leftAt - (unheardMs ?? 0)));
+  const [after, ...own] = await Promise.all([
+    events(["kind=ownership"], `since=${begin}&until=${at}&limit=${STEPS}`),
+    ...some.map(({ broker }) =>
+      events(["kind=ownership"], `about=${encodeURIComponent(broker)}&until=${at}&limit=${STEPS}`),
+    ),
+  ]);
+  if (after.parts.length >= STEPS) return; // nobody knows what the others say
+  some.forEach((absence, index) => serveNext(absence, own[index]?.parts ?? [], after.parts));
+}
+
+const ASKED_MAX = 8;
+const STEPS = 2_000;
+
+// `own`: the steps of the broker; `after`: all since it left; both until the moment.
+function serveNext(absence: AbsentBroker, own: ArchivedEvent[], after: ArchivedEvent[]): void {
+  const { broker, leftAt, bundles } = absence;
+  const left = leftAt - (absence.unheardMs ?? 0);
+  const had = new Map<string, number>(); // bundle → since when
+  for (const { ts, record } of [...own].sort((a, b) => a.ts - b.ts)) {
+    if (text(record, "broker") !== broker || ts > leftAt) continue;
+    if (text(record, "after") === "Owned") had.set(text(record, "bundle"), ts);
+    else if (text(record, "after") === "Free" && (text(record, "cause") !== "loss" || ts < left))
+      had.delete(text(record, "bundle"));
+  }
+  const next = new Map<string, number>(); // when it had an owner again, at first
+  for (const { ts, record } of after) {
+    const bundle = text(record, "bundle");
+    const isNew = ts > (had.get(bundle) ?? Infinity) && (ts > leftAt || text(record, "broker") !== broker);
+    if (isNew && text(record, "after") === "Owned") next.set(bundle, Math.min(ts, next.get(bundle) ?? ts));
+  }
+  const waiting = [...had.keys()].filter((bundle) => !next.has(bundle)).sort();
+  if (!had.size) return; // its records are missing
+  absence.waiting = waiting;
+  absence.placed = Math.max(0, bundles - waiting.length);
+  if (!waiting.length) absence.placedAt = Math.max(leftAt, ...next.values());
 }
 
 function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {

@@ -8,6 +8,8 @@ import type {
   SkipShown as Skip,
   UnloadShown as Unload,
 } from "../generated/openapi";
+import { counted } from "./returns";
+import type { Counted } from "./returns";
 import { shownAt } from "./when";
 
 // Whether a bundle was made from another one by splits, or is that one.
@@ -251,10 +253,10 @@ function moved(decision: Decision, name: Name): Sentence {
         }`
       : "";
   const pause = decision.outcome?.pauseMs;
-  const outcome = decision.outcome ?? null;
+  const outcome = counted(decision.move, decision.outcome ?? null);
   const unserved = typeof pause === "number" ? `unserved for ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : "";
   return {
-    mark: state === "failed" || clientsMissing(decision.outcome ?? null) ? "bad" : "move",
+    mark: state === "failed" || clientsMissing(outcome) ? "bad" : "move",
     head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}`,
     details: [
       (state === "done" ? [clients(outcome), unserved] : [outcome?.text, unserved]).filter(Boolean).join(", "),
@@ -269,12 +271,16 @@ const briefly = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : du
 const fewOf = (back: number): string => (back ? `only ${back}` : "none");
 
 // How many clients a move closed, and how long they were without a broker.
-export function clients(outcome: Move["outcome"]): string {
+export function clients(outcome: Counted | null): string {
   const closed = outcome?.clientsClosed;
   if (typeof closed !== "number") return "";
   const back = outcome?.clientsBack;
   if (closed === 0) return "no clients";
   if (typeof back !== "number") return plural(closed, "client");
+  if (typeof outcome?.lastBackMs === "number") {
+    const some = back < closed ? fewOf(back) : String(back);
+    return `${some} of ${plural(closed, "client")} back, the last after ${briefly(outcome.lastBackMs)}`;
+  }
   const unserved = outcome?.clientsUnserved;
   const more = unserved ? `; ${unserved} more connected and got nothing` : "";
   const at = outcome?.clientsBackAt && back ? ` at ${outcome.clientsBackAt}` : "";
@@ -308,7 +314,9 @@ export function absenceText(absence: Absent): string {
   const { broker, how, leftAt, sign, unheardMs } = absence;
   let text = `${broker} ${HOW[how] ?? how} ${duration(shownAt() - leftAt)} ago (${utc(leftAt)})`;
   if (how === "lost") {
-    text += ", its session ended without a word";
+    text += absence.storeSilent
+      ? ", its session ended while the metadata store did not answer"
+      : ", its session ended without a word";
     if (unheardMs) text += ` up to ${duration(unheardMs)} after its last sign`;
     if (sign) text += `; asked then, it ${signText(absence, sign)}`;
   }

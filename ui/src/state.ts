@@ -2,7 +2,7 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDecision, askEarlier, askMarks, askMoves, askPast, askRecorded, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, HeatOfTime, LapseTold, Mark, Past, Refusal } from "./past";
+import type { ClientLine, Down, Earlier, FindingThen, HeatOfTime, LapseTold, Mark, Past, Refusal } from "./past";
 import { utc } from "./format";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -13,7 +13,6 @@ import type {
   AbsentBroker as Absent,
   BrokerShown,
   ChangeShown,
-  FindingShown,
   FindingsShown,
   ChangesShown as Changes,
   ClusterShown,
@@ -73,7 +72,7 @@ export const clusters = new Store<ClustersShown | null>(null);
 export const heat = new Store<HeatOfTime | null>(null);
 export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
-export const findings = new Store<FindingShown[]>([]);
+export const findings = new Store<FindingThen[]>([]);
 export const goals = new Store<GoalShown[]>([]);
 export const pins = new Store<Record<string, PinShown>>({});
 // What the broker of the page has seen last of all brokers; asked for while nothing else is known.

@@ -26,6 +26,7 @@ import { isPartOf, ordered, shortBundle } from "./sentences";
 import { BrokerAt, BundleAt, OfClient } from "./then";
 import { cluster, copy, decisions, heat, isDaemon, pageOf, panel } from "./state";
 import type { Panel } from "./state";
+import { returns } from "./returns";
 import { use } from "./store";
 import { Time, Told } from "./time";
 import { when } from "./when";
@@ -187,6 +188,7 @@ function traffic(story: Story): [string, ComponentChildren][] {
 function OfBundle({ name }: { name: string }): JSX.Element {
   const { document: story, problem } = useAgain<Story>(`${V1}/bundles/${name}?limit=50`);
   const known = use(decisions) ?? [];
+  use(returns);
   const history = story ? withAncestors(story, known) : [];
   const { namespace, range } = split(name);
   return (

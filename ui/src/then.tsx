@@ -119,7 +119,7 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
           />
         </>
       ) : (
-        <p class="empty">It recorded no load then.</p>
+        <p class="empty">What it carried then is not known: no record is of that time.</p>
       )}
       <State asking={!answer} problem={problem} />
       {answer && (

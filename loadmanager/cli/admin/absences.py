@@ -48,6 +48,7 @@ SEVERAL = (
     ("its process has ended, or its host is", "their processes have ended, or their hosts are"),
 )
 """What is told of one broker that was asked, and of several."""
+REPLACED = "had ended: another process answered in its place"
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
 
 
@@ -86,7 +87,7 @@ def _left_text(
     if absence.sign:
         first, later, then = absence.sign.partition(LATER)
         if first == ANSWERS and not absence.gone and not absence.same_process:
-            first = "had ended: another process answered in its place"
+            first = REPLACED
         text += f"; asked then, it {first}{meaning_of(first)}"
         text += f"{later}{then}{meaning_of(then)}"
     return _of_several(text) if several else text
@@ -180,6 +181,24 @@ def missing_text(present: int, expected: int) -> str:
         return ""
     verb = "is" if fewer == 1 else "are"
     return f"{fewer} of {count_of(expected, 'expected broker')} {verb} not there"
+
+
+def sign_of(change: MemberChange, changes: Iterable[MemberChange]) -> str:
+    """What a lost broker did when it was asked, by a record of that; `changes`: of all members, as
+    far as they are known, by which it may have been another process that answered.
+    """
+    if change.how != ANSWERS:
+        return f"{change.how}{meaning_of(change.how)}"
+    own = [it for it in changes if it.of == change.of]
+    began = (it.started_at or 0 for it in own if it.event == "starts")
+    if change.started_at is not None and any(
+        change.started_at < began_ms <= change.ts for began_ms in began
+    ):
+        return REPLACED
+    back = [it for it in own if it.event in ("back", "left") and it.ts >= change.ts]
+    first = min(back, key=lambda it: it.ts, default=None)
+    is_other = first is not None and first.event == "back" and not first.same_process
+    return REPLACED if is_other else change.how
 
 
 def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:

@@ -40,8 +40,10 @@ GAPS_SHOWN = 5
 STARTS_MAX = 500
 OLD_MS = 120_000
 """Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
-NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
-"""What it means that a broker recorded no load of a kind while it recorded."""
+NOTHING = {"bundle_load": "recorded no load of a bundle", "throttle": "recorded no limit in use"}
+"""That a broker recorded no load of a kind while it recorded: it had nothing of it, or the record
+was lost with its process.
+"""
 Part = TypeVar("Part", bound=ArchivePart)
 
 
@@ -66,15 +68,24 @@ class PartsOf(Generic[Part]):
         """Broker → when its part began, of those that recorded something in the time asked for."""
         return {name: it.recorded[0].begin for name, it in self.parts.items() if it.recorded}
 
-    def notes(self, started: Collection[str] = ()) -> list[str]:
+    def notes(
+        self,
+        started: Collection[str] = (),
+        stopped: Callable[[str, int], bool] = lambda _broker, _ms: False,
+    ) -> list[str]:
         """What the parts that answered lack, in sentences; `started`: the brokers whose parts begin
-        with their start, which lack nothing before.
+        with their start, which lack nothing before; `stopped`: whether a broker had stopped in
+        order at a time, which lacks nothing until it starts again.
         """
         since_ms, until_ms = self.asked
         notes = []
         for name, part in sorted(self.parts.items()):
             begin_ms = part.recorded[0].begin if part.recorded and name in started else since_ms
-            gaps = list(_gaps(part, max(since_ms, begin_ms), until_ms))
+            gaps = [
+                text
+                for at_ms, text in _gaps(part, max(since_ms, begin_ms), until_ms)
+                if not stopped(name, at_ms)
+            ]
             if gaps:
                 more = f" and {len(gaps) - GAPS_SHOWN} times more" if len(gaps) > GAPS_SHOWN else ""
                 notes.append(f"{name} recorded nothing {', '.join(gaps[:GAPS_SHOWN])}{more}")
@@ -84,15 +95,17 @@ class PartsOf(Generic[Part]):
         return notes
 
 
-def _gaps(part: ArchivePart, since_ms: int, until_ms: int) -> Iterable[str]:
+def _gaps(part: ArchivePart, since_ms: int, until_ms: int) -> Iterable[tuple[int, str]]:
+    """When each began, and from when until when it was."""
     at_ms = since_ms
     until_ms = min(until_ms, now_ms())
     for run in part.recorded:
         if run.begin - at_ms > GAP_MS:
-            yield _between(at_ms, run.begin) if at_ms else f"before {clock(run.begin)}"
+            before = f"before {clock(run.begin)}"
+            yield at_ms, _between(at_ms, run.begin) if at_ms else before
         at_ms = max(at_ms, run.end)
     if until_ms - at_ms > GAP_MS:
-        yield f"after {clock(at_ms)}" if part.recorded else _between(at_ms, until_ms)
+        yield at_ms, f"after {clock(at_ms)}" if part.recorded else _between(at_ms, until_ms)
 
 
 def _between(begin_ms: int, end_ms: int) -> str:
@@ -176,8 +189,10 @@ def events_of(
     events = [event for part in answer.parts.values() for event in part.events if wanted(event)]
     events.sort(key=lambda event: (event.last, event.ts), reverse=True)
     notes = answer.notes() if since_ms is not None else []
-    if notes and not before_start:
-        notes = answer.notes(_started(admin, answer))
+    if notes:
+        members = _members(admin)
+        started = set[str]() if before_start else _started(members, answer)
+        notes = answer.notes(started, _stops(members))
     parts = events[:limit], answer.missing, notes, answer.begins()
     return EventsOfAll(*parts, of_daemon=answer.of_daemon)
 
@@ -191,17 +206,44 @@ def fields_of_change(text: str | None) -> dict[str, Any]:
     return {}
 
 
-def _started(admin: AdminClient, answer: PartsOf[ArchivedEvents]) -> set[str]:
+def _members(admin: AdminClient) -> Mapping[str, list[MemberChange]]:
+    """Broker → when it started and stopped, as it recorded itself, the oldest first."""
+    values = [("kind", MemberChange.kind), ("limit", STARTS_MAX)]
+    parts = parts_of(admin, "events", values, ArchivedEvents).parts
+    own = {
+        name: [event.record_as(MemberChange) for event in part.events]
+        for name, part in parts.items()
+    }
+    return {
+        name: sorted(
+            (it for it in changes if it.of == name and it.event in ("starts", "stops")),
+            key=lambda it: it.ts,
+        )
+        for name, changes in own.items()
+    }
+
+
+def _started(
+    members: Mapping[str, Sequence[MemberChange]], answer: PartsOf[ArchivedEvents]
+) -> set[str]:
     """The brokers whose parts begin with their start, as far as that is recorded."""
-    values = [("kind", MemberChange.kind), ("since", answer.asked[0]), ("limit", STARTS_MAX)]
-    members = parts_of(admin, "events", values, ArchivedEvents).parts
     return {
         name
         for name, begin in answer.begins().items()
-        if name in members
-        for event in members[name].events
-        if event.record.get("event") == "starts" and abs(event.ts - begin) <= START_MS
+        for it in members.get(name, ())
+        if it.event == "starts" and abs(it.ts - begin) <= START_MS
     }
+
+
+def _stops(members: Mapping[str, Sequence[MemberChange]]) -> Callable[[str, int], bool]:
+    """Whether a broker had stopped in order at a time, by its own record."""
+
+    def stopped(broker: str, at_ms: int) -> bool:
+        before = (it for it in reversed(members.get(broker, ())) if it.ts <= at_ms + GAP_MS)
+        last = next(before, None)
+        return last is not None and last.event == "stops"
+
+    return stopped
 
 
 @dataclass(slots=True)
@@ -221,6 +263,8 @@ class LoadsOfAll:
     """Broker → when its last sign was and when its session ended, of those for which that moment
     was in between: nobody knows whether they still served. It is among the notes, too.
     """
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Broker → why what is recorded of it is not of that moment; it is among the notes, too."""
 
 
 def records_since(begins: Mapping[str, int]) -> str:

@@ -27,6 +27,7 @@ from loadmanager.cli.admin.downtimes import (
     lost_lines,
     outage_now,
     say_down,
+    say_unknown,
     silent_at,
 )
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
@@ -38,6 +39,7 @@ from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.who_left import who_left
 from loadmanager.cli.terminal import Cell, Shown, table
+from loadmanager.engine.history.archived import BROKER
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.last_seen import BrokerSeen, LastSeen
@@ -191,8 +193,8 @@ class BrokersThen(NamedTuple):
     """The brokers of a moment."""
 
     rows: list[dict[str, Any]]
-    """Of each its figures, how many bundles it owned, whether it led, how it was `gone`, how it was
-    `lost` about then, and its `cordon`.
+    """Of each its figures (None: not known), how many bundles it owned, whether it led, how it was
+    `gone`, how it was `lost` about then, and its `cordon`.
     """
     past: LoadsOfAll
     """What is missing of this."""
@@ -206,12 +208,17 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
     say_down(admin, at_ms, past)
     in_rows = lost_lines(past.lost)
     past.notes = [note for note in past.notes if note not in in_rows]
+    nothing: dict[str, Any] = dict.fromkeys(BROKER)
     bundles, of_bundles = bundles_at(admin, at_ms)
     past.missing |= of_bundles.missing
     past.notes += moved_lately([it for it in bundles if it.in_part])
     owned = Counter(it.owner for it in bundles)
     data: list[dict[str, Any]] = [
-        {"broker": name, "at": loads.ts, **figures(loads, name)}
+        {
+            "broker": name,
+            "at": loads.ts,
+            **(nothing if name in past.unknown else figures(loads, name)),
+        }
         for loads in past.loads
         for name in sorted(loads.figures)
     ]
@@ -243,16 +250,7 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         (
             row["broker"],
             "leader" if row["leader"] else "",
-            *(
-                [None] * 3
-                if row["gone"]
-                else (
-                    100 * row["usage"],
-                    round(row["bundles"]),
-                    row["msg_rate_in"] + row["msg_rate_out"],
-                )
-            ),
-            clock(row["at"]),
+            *_loads_then(row),
             row["state"],
         )
         for row in data
@@ -261,6 +259,17 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
     if leader.lost or leader.led is None:
         past.notes.insert(0, leader.text)
     return listed_at(data, headers, rows, past)
+
+
+def _loads_then(row: dict[str, Any]) -> tuple[Cell, ...]:
+    """Load, bundles, messages/s, and until when these are averages."""
+    if row["gone"]:
+        return (None, None, None, clock(row["at"]))
+    bundles = None if row["bundles"] is None else round(row["bundles"])
+    if row["usage"] is None:
+        return (None, bundles, None, None)
+    rate = row["msg_rate_in"] + row["msg_rate_out"]
+    return (100 * row["usage"], bundles, rate, clock(row["at"]))
 
 
 def _cordons_at(admin: AdminClient, at_ms: int) -> dict[str, str]:
@@ -408,11 +417,12 @@ def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Ou
     )
     if at is not None:
         past = loads_at(admin, at, "broker_load")
+        say_unknown(admin, at, past)
         data = [
             {"broker": name, "at": loads.ts, **figures(loads, name)}
             for loads in past.loads
             for name in sorted(loads.figures)
-            if broker in (None, name)
+            if broker in (None, name) and name not in past.unknown
         ]
         if broker is not None and not data:
             past.notes.append(nothing_then(admin, broker, at))

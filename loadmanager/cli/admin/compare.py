@@ -40,17 +40,18 @@ from loadmanager.cli.admin.downtimes import (
     gone_at,
     lapse_lines,
     lapses_of,
+    say_unknown,
     silent_at,
     unproven,
 )
 from loadmanager.cli.admin.leaders import led_of
-from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at
+from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at, without_figures
 from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import SIGN_MS, Unproven
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key
 from loadmanager.kit.errors import BadInputError, OperationalError
@@ -165,10 +166,14 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         gone = gone_at(of, at_ms)
         for name, text in silent_at(admin, past, at_ms).items():
             gone.setdefault(name, text)
+        say_unknown(admin, at_ms, past)
         bundles = [it for it in past.loads if it.kind == BundleLoad.kind]
         owned = owners_at(bundles, [*owners.events, *of], at_ms)
         led = led_of(of)
-        moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, past.loads, gone)
+        without_figures(owned, past.unknown)
+        loads = [it for it in past.loads if it.broker not in past.unknown]
+        moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
+        moment.unknown = past.unknown.keys()
         moment.leader = None if led is None else led.of
         lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
         moment.started = {it.of for it in lately if it.event == "starts"}
@@ -260,7 +265,10 @@ def _brokers(read: _Read) -> Iterator[str]:
         at = next((it.ts for it in within if it.of == name and it.event == "starts"), None)
         yield f"{name} came" + ("" if at is None else f": it started at {clock(at)}")
     for name in sorted(before & after):
-        times = [f"{SENTENCES.get(it.how, it.how)} at {clock(it.ts)}" for it in left.get(name, [])]
+        times = [
+            f"{SENTENCES.get(it.how, it.how)} at {clock(left_at_of(it))}"
+            for it in left.get(name, [])
+        ]
         if starts[name]:
             times.append("restarted" + (f" {starts[name]} times" if starts[name] > 1 else ""))
         if times:
@@ -394,14 +402,14 @@ def _missing(read: _Read, missing: Missing, most: int | None) -> Iterator[str]:
         owners = count_of(len(missing.uncounted), "bundle")
         yield (
             f"the traffic and clients of {owners} are not compared: their owner of one of the "
-            "moments had recorded none yet, or had just got them"
+            "moments had recorded none, or had just got them"
         )
     if not missing.all_topics:
         yield (
             "of topics, only the busiest of each broker are recorded (loadManagerHistoryMaxTopics):"
             " others are compared by their namespaces only"
         )
-    if any(not moment.brokers() for moment in _moments(read)):
+    if any(not moment.brokers() and not moment.unknown for moment in _moments(read)):
         yield "no broker is recorded at one of the moments: see below"
 
 

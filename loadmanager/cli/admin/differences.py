@@ -13,7 +13,7 @@ from loadmanager.cli.admin.archives import figures
 from loadmanager.cli.admin.past_owners import PastBundle, in_bundle
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.engine.history.records import BrokerLoad, Decision, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key, Loss, interruptions_of, key_of
 from loadmanager.engine.moves.move import Author, MoveState
@@ -65,10 +65,12 @@ class ClusterThen:
     leader: str | None = None
     started: Set[str] = frozenset()
     """Brokers that had started a moment before: they may have recorded no load yet."""
+    unknown: Set[str] = frozenset()
+    """Brokers of which no load of the moment is known."""
 
     def there(self) -> set[str]:
         """The brokers that were there."""
-        return {*self.brokers(), *self.started} - self.gone.keys()
+        return {*self.brokers(), *self.started, *self.unknown} - self.gone.keys()
 
     def brokers(self) -> dict[str, Figures]:
         """The brokers that were there and had recorded a load, with their figures."""
@@ -84,6 +86,8 @@ class ClusterThen:
 
     def has_all_topics(self) -> bool:
         """Whether every topic that is not among the recorded ones had no traffic."""
+        if self.unknown - self.gone.keys():
+            return False
         brokers = self.brokers()
         recorded = {it.broker: it for it in self._there(TopicLoad.kind)}
         for broker, of in brokers.items():
@@ -197,26 +201,31 @@ def causes_of(
 
 @dataclass(slots=True)
 class _Causes:
-    """What was recorded, the last of each kind."""
+    """What was recorded: the last of each kind, and all departures."""
 
     ended: dict[tuple[str, str], str] = field(default_factory=dict)
     moved: dict[tuple[str, str], str] = field(default_factory=dict)
     """Bundle and broker → the cause for which it served the bundle no more."""
-    left: dict[str, str] = field(default_factory=dict)
+    left: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """Broker → when its sessions were over, and why."""
     owners: dict[str, list[str]] = field(default_factory=dict)
     """Bundle → those that served it, one after the other."""
+    since: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Bundle and broker → since when it served the bundle last."""
 
     def step(self, step: OwnershipStep) -> None:
         if step.after == BundleState.FREE.value and step.cause in ENDED_BY:
             self.ended[step.bundle, step.broker] = step.cause or ""
         elif step.after == BundleState.OWNED.value:
             self.owners.setdefault(step.bundle, []).append(step.broker)
+            self.since[step.bundle, step.broker] = step.ts
             for earlier in (self.ended, self.moved):  # it is back since
                 earlier.pop((step.bundle, step.broker), None)
 
     def member(self, change: MemberChange) -> None:
         if change.event == "left":
-            self.left[change.of] = LEFT.get(change.how, LEFT["lost"])
+            why = LEFT.get(change.how, LEFT["lost"])
+            self.left.setdefault(change.of, []).append((left_at_of(change), why))
 
     def move(self, move: Decision) -> None:
         if move.state == MoveState.DONE.value and move.source:
@@ -228,8 +237,13 @@ class _Causes:
         last = next((it for it in reversed(owners) if it != after), before)
         moved, own = self.moved.get((bundle, last)), self.ended.get((bundle, last))
         if own == LifeCause.LOSS.value or own is None:
-            return moved or self.left.get(last) or ENDED_BY.get(own or "", UNKNOWN)
+            return moved or self._left(bundle, last) or ENDED_BY.get(own or "", UNKNOWN)
         return moved or ENDED_BY[own]
+
+    def _left(self, bundle: str, broker: str) -> str:
+        """Why a broker left first after it had got a bundle: others had that when it left again."""
+        since_ms = self.since.get((bundle, broker), 0)
+        return next((why for at_ms, why in self.left.get(broker, ()) if at_ms >= since_ms), "")
 
 
 def changed_owners(

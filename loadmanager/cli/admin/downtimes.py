@@ -27,7 +27,8 @@ from loadmanager.engine.history.lapses import (
 )
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, ArchivedLoads
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.interruptions import DOWN_MS, ClusterDown, between, downs_of
 
 STORE = "metadata store"
@@ -37,6 +38,10 @@ LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
 NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
+MEANS_MS = 900_000
+"""Archives keep the means of so long a time once it is a day ago."""
+LOSS_MS = 60_000
+"""A session that no heartbeat keeps is over after this time, however long its timeout."""
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 
@@ -213,12 +218,75 @@ def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     """Have the loads of a moment say which brokers could not prove their sessions then, which were
     lost about then, and that the whole cluster was down, if it was.
     """
-    past.outages = [*lapses_at(admin, at_ms), *outage_now(admin, at_ms)]
+    lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
+    past.outages = [it.then for it in lapses if it.covers(at_ms)]
+    past.outages += outage_now(admin, at_ms)
     if past.silent:
         downs = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
         past.outages[:0] = downs or silence_around(admin, at_ms)
-    past.lost = lost_about(admin, at_ms)
+    later = _later_changes(admin, at_ms)
+    past.lost = lost_about(admin, at_ms, later)
+    past.unknown = unknown_loads(past.loads, lapses, later, at_ms)
     past.notes[:0] = [*past.outages, *lost_lines(past.lost)]
+    past.notes += unknown_lines(past.unknown, at_ms)
+
+
+def say_unknown(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
+    """Have the loads of a moment say of which brokers they are not known."""
+    lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
+    past.unknown = unknown_loads(past.loads, lapses, _later_changes(admin, at_ms), at_ms)
+    past.notes += unknown_lines(past.unknown, at_ms)
+
+
+def unknown_loads(
+    loads: Iterable[ArchivedLoads],
+    lapses: Sequence[Lapse],
+    later: Sequence[MemberChange],
+    at_ms: int,
+) -> dict[str, str]:
+    """Broker → why its recorded loads are not of a moment; `later`: what was recorded of members
+    after it, the oldest first.
+
+    A broker measures for ten seconds, and records each minute what it has measured last. What it
+    recorded after an outage says nothing of the time within the outage, or before; and what was
+    recorded before the moment does not stand for it if the next record was lost with the process.
+    """
+    unknown = dict[str, str]()
+    for it in sorted(loads, key=lambda each: each.ts):
+        unknown.pop(it.broker, None)
+        if it.span_ms >= MEANS_MS:
+            continue
+        if it.ts < at_ms:
+            if _ended_without_record(it, later):
+                unknown[it.broker] = f"what it recorded after {clock(it.ts)} was lost with it"
+            continue
+        own = [lapse for lapse in lapses if it.broker in lapse.brokers and lapse.is_unproven]
+        touched = [lapse for lapse in own if lapse.since <= it.ts and at_ms <= lapse.end]
+        # What was recorded in the same outage is of it.
+        if any(at_ms < lapse.since or lapse.end < it.ts for lapse in touched):
+            unknown[it.broker] = (
+                f"an outage or standstill lies between then and the next record, of {clock(it.ts)}"
+            )
+    return unknown
+
+
+def _ended_without_record(last: ArchivedLoads, later: Iterable[MemberChange]) -> bool:
+    """Whether the process that recorded these loads was killed before it recorded the next."""
+    change = next(
+        (it for it in later if it.of == last.broker and it.event in ("left", "starts", "stops")),
+        None,
+    )
+    if change is None or change.event == "stops" or change.how in ("stopped", "drained"):
+        return False
+    return left_at_of(change) - last.ts <= max(last.span_ms, MINUTE_MS) + LOSS_MS
+
+
+def unknown_lines(unknown: Mapping[str, str], at_ms: int) -> list[str]:
+    """A line for each broker of which no load of a moment is known."""
+    return [
+        f"what {name} carried at {clock(at_ms)} is not known: {why}"
+        for name, why in sorted(unknown.items())
+    ]
 
 
 def lost_lines(lost: Mapping[str, str]) -> list[str]:
@@ -226,12 +294,12 @@ def lost_lines(lost: Mapping[str, str]) -> list[str]:
     return [f"{name} was lost about then: {text}" for name, text in sorted(lost.items())]
 
 
-def lost_about(admin: AdminClient, at_ms: int) -> dict[str, str]:
+def lost_about(admin: AdminClient, at_ms: int, later: Iterable[MemberChange]) -> dict[str, str]:
     """Broker → when its last sign was and when its session ended, of those whose last sign was
-    before a moment, and whose loss was recorded after it.
+    before a moment, and whose loss was recorded after it; `later`: what was recorded then.
     """
     lost = dict[str, str]()
-    for change in _later_changes(admin, at_ms):
+    for change in later:
         unheard_ms, left_ms = unheard_of(change), left_at_of(change)
         if change.event != "left" or change.how != "lost" or unheard_ms is None:
             continue

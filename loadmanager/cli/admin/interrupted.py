@@ -38,7 +38,7 @@ from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_fir
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
-from loadmanager.leader.interruptions import AFTER_MS
+from loadmanager.leader.interruptions import AFTER_MS, is_of
 
 REFUSALS_MAX = 1_000
 MOVES_MAX = 1_000

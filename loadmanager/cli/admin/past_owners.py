@@ -4,7 +4,7 @@ owner, which is exact; else by the loads around it, which are averages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,15 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
 def _with_losses(bundles: list[PastBundle], past: LoadsOfAll) -> list[PastBundle]:
     for it in bundles:
         it.lost = past.lost.get(it.owner or "", "")
+    without_figures(bundles, past.unknown)
     return bundles
+
+
+def without_figures(bundles: Iterable[PastBundle], unknown: Container[str]) -> None:
+    """Take the figures away that brokers recorded of which no load of the moment is known."""
+    for it in bundles:
+        if it.by in unknown:
+            it.figures, it.at, it.by = {}, None, None
 
 
 def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:
@@ -167,12 +175,14 @@ def owners_at(
         owner, since = changes.owner(bundle, of, at_ms)
         if owner is None and changes.came_later(bundle, of, at_ms):
             continue
-        shown = next((it for it in around if it.broker == owner), around[-1] if around else None)
+        until_then = [it for it in around if not changes.took_later(bundle, it.broker, at_ms)]
+        owns = (it for it in until_then if it.broker == owner)
+        shown = next(owns, until_then[-1] if until_then else None)
         if shown is not None:
             bundles.append(
                 PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker, since)
             )
-        elif owner is not None:
+        elif owner is not None or around:
             bundles.append(PastBundle(bundle, owner, since=since))
     return bundles
 
@@ -222,6 +232,11 @@ class _Changes:
         changes = self.of_bundle.get(bundle, [])
         later = all(it.ts > at_ms for it in samples)
         return later and bool(changes) and changes[0].owns and changes[0].ts > at_ms
+
+    def took_later(self, bundle: str, broker: str, at_ms: int) -> bool:
+        """Whether a broker got a bundle only after a moment: what it recorded is not of then."""
+        own = [it for it in self.of_bundle.get(bundle, ()) if it.broker == broker]
+        return bool(own) and own[0].owns and own[0].ts > at_ms
 
     def owner(
         self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int

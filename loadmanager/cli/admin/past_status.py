@@ -19,6 +19,7 @@ from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.downtimes import MEANS_MS
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
@@ -43,8 +44,6 @@ PER_DECISION = 20
 """Records of one decision at most."""
 RATE, BYTES = "msg_rate", "msg_throughput"
 NAMED_MAX = 5
-MEANS_MS = 900_000
-"""Archives keep the means of so long a time once it is a day ago."""
 
 
 def status_at(admin: AdminClient, at_ms: int) -> Output:
@@ -97,7 +96,7 @@ def top_at(admin: AdminClient, at_ms: int) -> Output:
     cut_off = len(events) >= TOP_DECISIONS * PER_DECISION
     decided = decisions_of(events, events[-1].last if cut_off else -inf)[:TOP_DECISIONS]
     here = [row for row in brokers if not row["gone"]]
-    here.sort(key=lambda row: (-row["usage"], row["broker"]))
+    here.sort(key=lambda row: (-(row["usage"] or 0), row["broker"]))
     rows = [
         (it.bundle, it.owner, _of_both(it.figures, RATE), _of_both(it.figures, BYTES) / (1 << 20))
         for it in hottest
@@ -123,6 +122,8 @@ def bar(usage: float) -> str:
 
 
 def _top_row(row: dict[str, Any]) -> tuple[str | float | int | None, ...]:
+    if row["usage"] is None:
+        return (row["broker"], "", None, None, row["bundles"], None, None)
     cpu = 100 * row["cpu_usage"] / row["cpu_limit"] if row["cpu_limit"] > 0 else None
     return (
         row["broker"],
@@ -148,15 +149,21 @@ def _brokers(brokers: list[dict[str, Any]]) -> Iterator[str]:
     live = [each for each in brokers if not each["gone"]]
     for each in live:
         if each["lost"]:
-            of = count_of(round(each["bundles"]), "bundle")
+            of = count_of(round(each["bundles"] or 0), "bundle")
             yield f"{each['broker']}, owner of {of}, was lost about then: {each['lost']}"
-    loads = [each["usage"] for each in live]
+    carry = [each for each in live if each["usage"] is not None]
+    loads = [each["usage"] for each in carry]
     load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
-    rate = sum(each["msg_rate_in"] + each["msg_rate_out"] for each in live)
-    size = sum(each["msg_throughput_in"] + each["msg_throughput_out"] for each in live) / (1 << 20)
-    bundles = count_of(round(sum(each["bundles"] for each in live)), "bundle")
+    rate = sum(_of_both(each, RATE) for each in carry)
+    size = sum(_of_both(each, BYTES) for each in carry) / (1 << 20)
+    traffic = traffic_text(rate, size)
+    if unknown := len(live) - len(carry):
+        of = count_of(unknown, "broker")
+        without = f"{traffic} without what {of} carried, which" if carry else "what they carried"
+        traffic = f"{without} is not known"
+    bundles = count_of(round(sum(each["bundles"] or 0 for each in live)), "bundle")
     here = count_of(len(live), "broker")
-    yield f"{here}, {bundles} with an owner{load}, {traffic_text(rate, size)}"
+    yield f"{here}, {bundles} with an owner{load}, {traffic}"
     cordoned = [f"{each['broker']} was {each['cordon']}" for each in live if each["cordon"]]
     if cordoned:
         yield f"no new bundles: {'; '.join(cordoned[:NAMED_MAX])}"

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import click
 
-from loadmanager.cli.admin.absences import clients_waited, meaning_of
+from loadmanager.cli.admin.absences import clients_waited, sign_of
 from loadmanager.cli.admin.archives import (
     GAPS_SHOWN,
     PartsOf,
@@ -348,10 +348,13 @@ def _dated_lines(
     decisions = decisions_of(decided, whole_after_ms)
     dated += [(decision.ts, lines_of(decision)) for decision in decisions]
     orders = list(_orders(events))
+    members = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
     for event in events:
         if event.kind == OwnershipStep.kind and (text := _step(event, orders, lapses)):
             dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
-        if event.record.get("event") == "proven":
+        if event.kind == MemberChange.kind and event.record.get("event") in ("sign", "later"):
+            dated.append((event.ts, [f"{clock(event.ts)}  {_sign(event, members)}"]))
+        elif event.record.get("event") == "proven":
             dated.append((event.ts, [f"{clock(event.ts)}  {_proven(event, lapses)}"]))
         elif (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
             at_ms = _happened_ms(event)
@@ -466,11 +469,6 @@ def _member(event: ArchivedEvent) -> str:
         return f"{change.of} left: {how}; it owned {count_of(change.bundles, 'bundle')}"
     bundles = count_of(change.bundles, "bundle")
     took = "" if change.took_ms is None else f" after {span(change.took_ms)}"
-    if change.event == "sign":
-        return f"{change.of}, asked after it was lost: it {change.how}{meaning_of(change.how)}"
-    if change.event == "later":
-        then = f"{span(change.took_ms or 0)} later it {change.how}{meaning_of(change.how)}"
-        return f"{change.of} had not answered when it was lost; {then}"
     if change.event == "back":
         how = "the same process" if change.same_process else "restarted"
         return f"{change.of} is back{took}, {how}"
@@ -481,6 +479,16 @@ def _member(event: ArchivedEvent) -> str:
     if change.event == "placed":
         return f"what {change.of} had owned is served again{took}: {bundles}"
     return _by_itself(change)
+
+
+def _sign(event: ArchivedEvent, members: Sequence[MemberChange]) -> str:
+    """What a lost broker did when it was asked; `members`: the changes of the same story."""
+    change = event.record_as(MemberChange)
+    sign = sign_of(change, members)
+    if change.event == "sign":
+        return f"{change.of}, asked after it was lost: it {sign}"
+    later = span(change.took_ms or 0)
+    return f"{change.of} had not answered when it was lost; {later} later it {sign}"
 
 
 def _by_itself(change: MemberChange) -> str:

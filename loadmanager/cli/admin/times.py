@@ -122,11 +122,23 @@ def time_of_day(at_ms: float) -> str:
     return f"{_moment(at_ms):%H:%M:%SZ}"
 
 
+PARTS_BELOW = 10
+"""So many hours or minutes are told without minutes or seconds."""
+
+
 def span(ms: float) -> str:
     """How long something took, for people."""
     seconds = max(0.0, ms) / 1000
-    for least, unit, name in ((172_800, 86_400, "days"), (5_400, 3600, "h"), (90, 60, "min")):
+    if seconds >= 172_800:
+        return f"{seconds / 86_400:.0f} days"
+    for least, unit, name, part, part_name in (
+        (5_400, 3_600, "h", 60, "min"),
+        (90, 60, "min", 1, "s"),
+    ):
         if seconds >= least:
+            whole, rest = divmod(round(seconds / part), unit // part)
+            if whole < PARTS_BELOW and rest:
+                return f"{whole} {name} {rest} {part_name}"
             return f"{seconds / unit:.0f} {name}"
     if seconds < 1:
         return f"{ms:.0f} ms"
@@ -139,6 +151,8 @@ def span_between(least_ms: float, most_ms: float) -> str:
     if least == most:
         return least
     unit = least.partition(" ")[2]
+    if " " in unit or most.startswith(f"{most.partition(' ')[0]} {unit} "):
+        return f"{least} to {most}"
     if unit == most.partition(" ")[2]:
         return f"{least} to {most}"
     unit_s = {"min": 60, "h": 3600}.get(unit, 1)

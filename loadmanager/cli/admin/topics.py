@@ -320,6 +320,7 @@ def _topics_at(
     recorded: dict[str, dict[str, Any]] = {
         name: {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
         for loads in sorted(past.loads, key=lambda each: each.ts)
+        if loads.broker not in past.unknown
         for name in loads.figures
     }
     topics = [

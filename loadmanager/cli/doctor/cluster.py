@@ -9,7 +9,7 @@ from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.disks import fullest_text
-from loadmanager.cli.admin.downtimes import Downtime
+from loadmanager.cli.admin.downtimes import Downtime, Lapse, lapses_of
 from loadmanager.cli.admin.sentences import paused_text
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.compared_settings import by_key, by_value, differing
@@ -17,7 +17,7 @@ from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, fine, problem, warning
 from loadmanager.cli.terminal import named
-from loadmanager.engine.history.lapses import Unproven
+from loadmanager.engine.history.lapses import Unproven, lapse_of
 from loadmanager.engine.load.manager import Manager
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown
 
@@ -29,6 +29,10 @@ CERTIFICATE_DAYS_MIN = 14
 LATELY_MS = 3_600_000
 """Brokers that were lost within this time and are back are told of."""
 FORGET = "if it is not to come back: loadmanager admin brokers forget {}"
+OUTAGES_TOLD = 3
+STORE_ADVICE = (
+    "the logs of the metadata store's servers and of their hosts say why, or the network to them"
+)
 BUSY_MAX = 0.8
 SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
 """Keys whose difference breaks something."""
@@ -64,10 +68,32 @@ def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
     yield from _clocks(answering)
     yield from _settings(answering)
     yield from _check_leaders_view(cluster, answering)
-    lapses = {it.broker: f", last until {clock(it.until)}" for it in cluster.unproven}
+    last = {it.broker: _until(it) for it in cluster.unproven}
     for broker in answering.values():
-        yield from of_broker(broker, lapses.get(broker.broker, ""))
+        yield from of_broker(broker, last.get(broker.broker, ""))
+    yield from _store_outages(lapses_of(cluster.unproven))
     yield from _standstills(cluster.unproven)
+
+
+def _until(it: Unproven) -> str:
+    """When a session was proven again, if it is recorded that it was."""
+    at = clock(it.until)
+    return f", the last one until {at} at least" if it.is_open else f", last until {at}"
+
+
+def _store_outages(lapses: Sequence[Lapse]) -> Iterator[Diagnosis]:
+    """Those of the last day: its servers' own figures have no time in which they stood still."""
+    of_store = [it for it in lapses if it.is_of_store]
+    if not of_store:
+        return
+    before = len(of_store) - OUTAGES_TOLD
+    more = f"; and {count_of(before, 'outage')} before" if before > 0 else ""
+    yield warning(
+        PART,
+        "metadata store",
+        "; ".join(map(str, reversed(of_store[-OUTAGES_TOLD:]))) + more,
+        STORE_ADVICE,
+    )
 
 
 def _standstills(times: Sequence[Unproven]) -> Iterator[Diagnosis]:
@@ -186,7 +212,7 @@ def _check_leaders_view(
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
     yield from map(_was_down, cluster.downtimes)
-    yield from _absences(leaders_view)
+    yield from _absences(leaders_view, lapses_of(cluster.unproven))
     for each in brokers:
         yield from _report(each, answering)
     if not cluster.disks and (fullest := fullest_text(brokers)):
@@ -208,17 +234,20 @@ def _check_leaders_view(
         )
 
 
-def _absences(cluster: ClusterShown) -> Iterator[Diagnosis]:
-    """Brokers that left."""
+def _absences(cluster: ClusterShown, lapses: Sequence[Lapse]) -> Iterator[Diagnosis]:
+    """Brokers that left; `lapses`: of which their losses may be consequences."""
     present = sum(broker.state not in ("gone", "stopped") for broker in cluster.brokers)
     if missing := missing_text(present, cluster.expected):
         text = f"{missing} (loadManagerExpectedBrokers)"
         yield problem(PART, "brokers", text, "start those that are missing, or change the number")
     for absence in cluster.absent:
-        text = absence_text(absence, cluster.at)
+        text = absence_text(absence, cluster.at, lapses)
         if not absence.gone:
             if cluster.at - absence.left_at <= LATELY_MS and absence.how == "lost":
-                yield warning(PART, absence.broker, f"was {text}", "its log and its host say why")
+                lapse = lapse_of(lapses, absence.broker, absence.left_at)
+                of_store = lapse is not None and lapse.is_of_store
+                advice = STORE_ADVICE if of_store else "its log and its host say why"
+                yield warning(PART, absence.broker, f"was {text}", advice)
         elif absence.how == "lost":
             advice = f"look at its process and its host; {FORGET.format(absence.broker)}"
             yield problem(PART, absence.broker, text, advice)

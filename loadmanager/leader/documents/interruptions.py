@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from loadmanager.kit.model import Shape
+
+
+class MoveReturn(Shape):
+    """The clients of a move, by their own records."""
+
+    move: str
+    """Its id."""
+    clients: int
+    """How many it interrupted."""
+    back: int
+    """How many of them were seen to be attached again."""
+    longest_ms: float
+    """The longest wait of these."""
 
 
 class InterruptionsShown(Shape):
@@ -37,4 +52,8 @@ class InterruptionsShown(Shape):
     by_leaders: bool = False
     """Whether leaders counted the clients: not all have records of their own, or they are those of
     too many brokers. Else each client was counted by its own records, until it was attached again.
+    """
+    returned: list[MoveReturn] = msgspec.field(default_factory=list)
+    """The moves of which more clients are back, by their own records, than the leader counted while
+    it waited for them; the newest first.
     """

@@ -62,6 +62,10 @@ class AbsentBroker(Shape):
     """Of a lost broker: its clients may have waited for so much longer, because the session of a
     broker ends so long after its last sign, at most: later where the metadata store gave no answer.
     """
+    store_silent: bool = False
+    """Whether the metadata store had given the leader no answer when its session ended: that was no
+    fault of the broker.
+    """
     back_at: int | None = None
     """When it came back; null: it has not."""
     same_process: bool = False
@@ -70,6 +74,8 @@ class AbsentBroker(Shape):
     """How often another process came back, as long as it is remembered."""
     lost_before: list[int] = msgspec.field(default_factory=list)
     """When it was lost before, the oldest first: each an hour before the next one at most."""
+    lost_by_store: list[int] = msgspec.field(default_factory=list)
+    """Those of them for which the metadata store gave no answer."""
 
     @property
     def gone(self) -> bool:

@@ -425,6 +425,20 @@ def test_a_broker_that_is_lost_often_and_is_back() -> None:
     assert day.look(lost=[often, twice]) == []
 
 
+def test_losses_for_which_the_store_gave_no_answer_are_not_the_brokers() -> None:
+    """It is not lost often if its own losses are few; one that is gone is told with why."""
+    day = Day()
+    by_store = LostBroker("b1", 4 * MINUTE_MS, "", 0, 0, [0], 5 * MINUTE_MS, store_silent=True)
+    assert day.look(lost=[by_store]) == []
+    (finding,) = Day().look(lost=[replace(by_store, back_ms=None)])
+    text = "Its session ended while the metadata store gave no answer. It owned no bundle."
+    assert finding.text == text
+    own = replace(by_store, lost_before=[0, MINUTE_MS, 2 * MINUTE_MS])
+    (finding,) = day.look(lost=[own])
+    assert finding.title == "b1 was lost 3 times within 2 min, and is back"
+    assert finding.text.startswith("It was lost last at 1970-01-01T00:02:00Z")
+
+
 def test_load_that_pins_and_grace_periods_keep_uneven() -> None:
     """For ten minutes, in the words of the decisions; not where nothing else would move, or where
     the load is even.
