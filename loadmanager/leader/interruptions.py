@@ -407,7 +407,8 @@ def returned(moves: Iterable[Decision], waits: Sequence[Interrupted]) -> list[Mo
 
 def is_of(it: Interrupted, move: Decision) -> bool:
     """Whether a move that has ended interrupted a client."""
-    begun_ms, ended_ms = move.started_at, decided_ms(move)
+    ended_ms = decided_ms(move)
+    begun_ms = ended_ms if move.started_at is None else move.started_at
     of_move = it.client.broker == move.source and it.client.bundle == move.bundle
-    in_time = begun_ms is not None and begun_ms - CLOCKS_MS <= it.since <= ended_ms + CLOCKS_MS
+    in_time = begun_ms - CLOCKS_MS <= it.since <= ended_ms + CLOCKS_MS
     return of_move and in_time and not it.stood

@@ -16,17 +16,9 @@ from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans.goals import Emptied
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.leader.documents.goals import GoalShown
-from loadmanager.leader.interruptions import AFTER_MS
+from loadmanager.leader.interruptions import AFTER_MS, CLOCKS_MS, is_of
 
-BEFORE_MS = 1_000
-"""The clocks of two brokers may be so far apart."""
 MOVES_MAX = 1_000
-
-
-def is_of(it: Interrupted, move: Decision) -> bool:
-    """Whether a client was interrupted by the broker that gave this bundle up."""
-    of_move = it.client.broker == move.source and it.client.bundle == move.bundle
-    return of_move and not it.stood
 
 
 def waited_for(admin: AdminClient, order: GoalShown) -> list[str]:
@@ -48,7 +40,7 @@ def waited_for(admin: AdminClient, order: GoalShown) -> list[str]:
 
 def waited_text(waits: Sequence[Interrupted], moves: Sequence[Decision]) -> str:
     """How long the clients of these moves waited; empty if none did, as far as is recorded."""
-    its = [it for it in waits if any(_within(it, move) for move in moves)]
+    its = [it for it in waits if any(is_of(it, move) for move in moves)]
     if not its:
         return ""
     back = [it for it in its if it.back_at is not None]
@@ -62,12 +54,6 @@ def waited_text(waits: Sequence[Interrupted], moves: Sequence[Decision]) -> str:
             back
         )
     return text
-
-
-def _within(it: Interrupted, move: Decision) -> bool:
-    ended_ms = decided_ms(move)
-    begun_ms = ended_ms if move.started_at is None else move.started_at
-    return is_of(it, move) and begun_ms - BEFORE_MS <= it.since <= ended_ms + BEFORE_MS
 
 
 def _moves_of(admin: AdminClient, order: GoalShown, begin_ms: int, end_ms: int) -> list[Decision]:
@@ -85,6 +71,6 @@ def _moves_of(admin: AdminClient, order: GoalShown, begin_ms: int, end_ms: int) 
         it
         for it in records
         if it.author == author
-        and begin_ms <= decided_ms(it) <= end_ms + BEFORE_MS
+        and begin_ms <= decided_ms(it) <= end_ms + CLOCKS_MS
         and not (isinstance(order.goal, Emptied) and it.source != order.goal.broker)
     ]

@@ -15,7 +15,6 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse
-from loadmanager.cli.admin.goal_waits import BEFORE_MS, is_of
 from loadmanager.cli.admin.held_clients import holders_of
 from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
 from loadmanager.cli.admin.interruptions import longest_of
@@ -38,7 +37,7 @@ from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_fir
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
-from loadmanager.leader.interruptions import AFTER_MS, is_of
+from loadmanager.leader.interruptions import AFTER_MS, CLOCKS_MS, is_of
 
 REFUSALS_MAX = 1_000
 MOVES_MAX = 1_000
@@ -94,8 +93,8 @@ def interrupted(
     begin_ms = end_ms - HOUR_MS if since is None else since
     move = _move(admin, name) if MOVE.fullmatch(name) else None
     if move is not None and move.ended_at is not None:
-        end_ms = move.ended_at + BEFORE_MS
-        begin_ms = (move.started_at or move.ended_at) - BEFORE_MS
+        end_ms = move.ended_at + CLOCKS_MS
+        begin_ms = (move.started_at or move.ended_at) - CLOCKS_MS
     by_name = interrupted_between(admin, begin_ms, end_ms)
     waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
@@ -169,7 +168,7 @@ def _failed_moves(admin: AdminClient, waits: Sequence[Interrupted]) -> list[Deci
     answer = events_of(
         admin,
         ("decision.move",),
-        since_ms=min(closed) - BEFORE_MS,
+        since_ms=min(closed) - CLOCKS_MS,
         until_ms=max(closed) + HOUR_MS,
         limit=MOVES_MAX,
     )
@@ -291,7 +290,7 @@ class _Causes:
             move
             for move in self.failed
             if (move.bundle, move.source) == (it.client.bundle, it.client.broker)
-            and (move.started_at or 0) - BEFORE_MS <= it.since <= decided_ms(move) + BEFORE_MS
+            and (move.started_at or 0) - CLOCKS_MS <= it.since <= decided_ms(move) + CLOCKS_MS
         )
         return next(of, None)
 
