@@ -238,6 +238,7 @@ class GoalWork:
             progress = _ended(progress, arrived=at == move.destination)
             if at != move.source:
                 progress = progress.and_moved(move, move.client_seconds)
+                moves.cluster.view.moved(move.bundle, move.source, now_ms)
         order = replace(order, progress=progress, under_way=())
         await self.store(order)
         self.waits.pop(order.id, None)

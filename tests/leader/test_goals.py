@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from clusters.led import Led, led_fleet
+from clusters.led import LEADER, Led, Observed, led_fleet, the_members
 from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
@@ -34,9 +34,12 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST, LOST_LEAST
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
 from loadmanager.leader.draining import Draining
+from loadmanager.leader.goal_bars import SOON_MS
 from loadmanager.leader.goal_ends import FRESH_MAX_S
 from loadmanager.leader.goal_work import (
     AFTERWARDS_MAX_MS,
@@ -47,6 +50,7 @@ from loadmanager.leader.goal_work import (
 )
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
+from loadmanager.member.leading.term import build
 
 COUNT = 16
 SPAN = 0x100000000 // COUNT
@@ -1030,7 +1034,8 @@ async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None
     async with a_scene() as scene:
         scene.led.move_settings.set(MoveSettings(warm_up_s=120))
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
-        await scene.step()
+        while not scene.owned(3):  # all report to the leader first
+            await scene.step()
         lost = await lose(scene, 3)
         await scene.step()
         for name in lost:
@@ -1045,6 +1050,159 @@ async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None
         assert told_of - {""} == {": clients of a broker that left come back"}
         assert (await scene.run(order.id, steps=200)).ended == REACHED
         assert scene.owned(1) != left
+
+
+@asynccontextmanager
+async def the_next_term(scene: Scene) -> AsyncIterator[Scene]:
+    """Another term of the same broker: the view begins with the reports that are there."""
+    led = scene.led
+    next_leader = Leader(LEADER.broker_id, LEADER.service_url, 2)
+    parts = await build(led.parts.leads, Term(next_leader), led.fleet.scope, Steps())
+    led.fleet.scope.spawn(parts.moves.run(), "moves of the next term")
+    with parts.feed, parts.owners:
+        after = Scene(Led(led.fleet, parts, Observed()))
+        after.lost = scene.lost
+        yield after
+
+
+async def began(scene: Scene) -> None:
+    """A new leader counts what the last one had ordered, from fresh reports, and moves nothing."""
+    owned = scene.owned(1)
+    await scene.report()
+    for _ in range(SOON_MS // 1000):
+        await scene.step()
+    assert scene.owned(1) == owned
+
+
+def waits_for(scene: Scene, order_id: str) -> str:
+    """Why an order waits."""
+    waits = scene.goals.goal(order_id).waits
+    return "" if waits is None else waits.text
+
+
+COME_BACK = ": clients of a broker that left come back"
+
+
+async def test_a_leader_that_was_lost_before_the_term_is_waited_for() -> None:
+    """What it had is to be placed and reported first, and its clients come back."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost, left = await lose(scene, 3), scene.owned(1)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            assert not after.led.view.reports.keys() & {"b3:8080"}
+            await began(after)
+            for _ in range(20):
+                await after.step()
+                assert after.goals.goal(order.id).waits == no_more_before(lost)
+            for name in lost:
+                await after.led.fleet.brokers[2].acquire(name)
+            await after.report()
+            for _ in range(115):
+                await after.step()
+            assert after.owned(1) == left
+            assert waits_for(after, order.id).endswith(COME_BACK)
+            assert (await after.run(order.id, steps=200)).ended == REACHED
+            assert after.owned(1) != left
+
+
+async def test_bundles_that_were_placed_before_the_term_are_not_moved_at_once() -> None:
+    """They were lost, and placed and reported a moment ago: nobody knows their load there."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost = await lose(scene, 3)
+        for name in lost:
+            await scene.led.fleet.brokers[1].acquire(name)
+        await scene.report()
+        left = scene.owned(1)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            await began(after)
+            for _ in range(100):
+                await after.step()
+            assert after.owned(1) == left
+            assert waits_for(after, order.id).endswith(COME_BACK)
+            assert (await after.run(order.id, steps=200)).ended == REACHED
+
+
+async def test_bundles_that_the_last_term_moved_have_their_grace() -> None:
+    """Those whose moves were under way: where they are, says their owner."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        moved = {move.bundle for move in scene.led.ended}
+        await scene.report()
+        strategies = replace(STRATEGIES, grace_period_minutes=10)
+        scene.led.strategies.set(strategies)
+        async with the_next_term(scene) as after:
+            assert not after.led.view.recent_moves()[0]
+            await after.goals.step()
+            assert after.led.wishes.goals[order.id].progress.moved == len(moved)
+            snapshot = after.led.load_manager.snapshot(strategies)
+            assert snapshot.recently_unloaded_ms.keys() == moved
+
+
+async def test_a_new_term_waits_for_a_report_of_each_broker() -> None:
+    """A quorum is enough for cycles; nobody waits longer than for the load to be known."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            after.lost.add(2)  # it says nothing
+            await began(after)
+            for _ in range(90):
+                await after.step()
+                text = waits_for(after, order.id)
+                assert "until b2:8080 has reported to this leader, or " in text
+            assert len(after.owned(1)) == COUNT
+            after.lost.clear()
+            await after.report()
+            for _ in range(SOON_MS // 1000):
+                await after.step()
+            assert len(after.owned(1)) < COUNT
+
+
+async def test_a_broker_that_never_reports_is_waited_for_no_longer_than_the_warm_up() -> None:
+    """It may have nothing new to say."""
+    async with a_scene() as scene:
+        await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            after.lost.add(2)
+            for _ in range(125):
+                await after.step()
+            assert len(after.owned(1)) < COUNT
+
+
+async def test_a_loss_that_only_the_book_tells_of_is_waited_for() -> None:
+    """The new leader's broker has begun since."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost, left = await lose(scene, 3), scene.owned(1)
+        members = the_members(scene.led, scene.led.moves)
+        await members.step()
+        scene.led.fleet.brokers[0].brokers.departed.clear()
+        scene.led.move_settings.set(MoveSettings(warm_up_s=60))
+        async with the_next_term(scene) as after:
+            book = the_members(after.led, after.led.moves)
+            await book.restore()
+            after.goals.work.steady.unserved = book.unserved
+            await began(after)
+            for _ in range(60):
+                await after.step()
+                assert after.goals.goal(order.id).waits == no_more_before(lost)
+            for name in lost:
+                await after.led.fleet.brokers[2].acquire(name)
+            await after.report()
+            for _ in range(50):
+                await after.step()
+            assert after.owned(1) == left
+            assert waits_for(after, order.id).endswith(COME_BACK)
+            assert (await after.run(order.id, steps=200)).ended == REACHED
 
 
 async def test_nobody_waits_after_a_broker_that_was_drained() -> None:
