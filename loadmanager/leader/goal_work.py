@@ -10,6 +10,7 @@ their bundles are.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -187,7 +188,7 @@ class GoalWork:
         if work.batch is None:
             return await self._look_for_moves(order, work)
         progress, left = self.so_far(order)
-        if left:
+        if left or self._clients_out(order, work.batch):
             return None
         order = replace(order, progress=progress, under_way=())
         await self.store(order)
@@ -196,6 +197,16 @@ class GoalWork:
             compared.made += [(move.bundle, move.destination or "") for move in done]
         work.take(work.batch)
         return order
+
+    def _clients_out(self, order: GoalOrder, batch: Sequence[Move]) -> int:
+        """How many of its moves wait for their clients, where their seconds are limited; nobody
+        waits long for those that do not come back.
+        """
+        if order.limits.client_seconds is None:
+            return 0
+        moves = self.planning.moves
+        oldest_ms = moves.term.clock.now_ms() - FRESH_MAX_S * 1000
+        return sum(it.id in moves.unverified and (it.ended_at or 0) > oldest_ms for it in batch)
 
     def so_far(self, order: GoalOrder) -> tuple[Progress, int]:
         """The progress with what has ended of the last moves, and how many are under way. It is
@@ -315,7 +326,7 @@ class GoalWork:
             if looked_at != order:
                 await self.store(looked_at)
         elif made.moves:
-            await self._queue(looked_at, work, made)
+            await self._queue(looked_at, work, _measuring(order, made, left))
         elif made.reached and (why := await self.planning.not_reported(order.goal)):
             self.waits[order.id] = why
         elif made.ends.code != LIMITS.code and (why := self._not_yet(order, work, made)):
@@ -424,7 +435,8 @@ class GoalWork:
         had room. Storing comes first: limits hold in any case, also if this leader dies now.
         """
         ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
-        under_way = self._with_costs(moves, made)
+        pause_s = self.planning.pause_s(order.progress, order.promise.pause_s)
+        under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
         work.batch, work.waiting.arriving = self.planning.moves.decide(moves, author), None
@@ -435,7 +447,7 @@ class GoalWork:
         return work.batch
 
     def _with_costs(
-        self, moves: Sequence[Unload], made: GoalPlan | None
+        self, moves: Sequence[Unload], made: GoalPlan | None, pause_s: float
     ) -> tuple[OrderedMove, ...]:
         """The moves with what each costs: by the plan, or else by its broker's report."""
         curve = () if made is None else made.curve
@@ -445,7 +457,7 @@ class GoalWork:
                 () if made is None else made.moves, curve, curve[1:], strict=False
             )
         }
-        pause_s, with_costs = self.planning.moves.pauses.expected().seconds, []
+        with_costs = []
         for move in moves:
             traffic, clients = costs.get(move.bundle) or self.planning.cost_of(move)
             seconds = round(clients * pause_s, 3)
@@ -542,6 +554,19 @@ def _beyond_promise(order: GoalOrder) -> int:
     if order.limits.moves < MOVES_MAX or isinstance(order.goal, Emptied):
         return MOVES_MAX  # that was said; and of an emptied broker, each bundle leaves once
     return max(AT_ONCE, TIMES_PROMISED * promised) - moved
+
+
+def _measuring(order: GoalOrder, made: GoalPlan, left: PlanLimits) -> GoalPlan:
+    """The plan with as many moves as may be made at once where seconds of pause are limited: one
+    that measures, then at most half of what is left of them, by what such moves took so far. What
+    has no clients goes at any time.
+    """
+    if order.limits.client_seconds is None or left.clients is None:
+        return made
+    first = order.progress.pause_s is None
+    clients = 0.0 if first else left.clients / 2
+    fit = sum(point.clients <= clients for point in made.curve[1:])
+    return dataclasses.replace(made, moves=made.moves[: fit + 1 if first else max(1, fit)])
 
 
 def _cut_short(order: GoalOrder) -> bool:

@@ -59,6 +59,7 @@ STRATEGIES = StrategySettings(
     shedder="BalancedShedder", distribute_evenly=False, grace_period_minutes=0
 )
 EACH_BYTES, EACH_CLIENTS = 1e6, 3.0
+SLOW_S = 4.0
 LATER_MINUTES = 15
 EACH = NamespaceBundleStats(msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3)
 
@@ -270,9 +271,63 @@ async def test_what_fitted_into_its_limits_bounds_what_is_made(goal: Goal, moves
         assert order.progress.arrived == len(scene.led.ended) == TIMES_PROMISED
 
 
+@pytest.mark.parametrize("goal", [Even(7), Emptied("b1:8080")], ids=str)
+async def test_a_limit_of_seconds_holds_where_clients_wait_longer_than_was_expected(
+    goal: Goal,
+) -> None:
+    """The first move measures; then at most half of what is left is risked at once."""
+    async with a_scene() as scene:
+        for broker in scene.led.fleet.brokers:
+            broker.tenant.stats = dict.fromkeys(BUNDLES, EACH)
+            broker.tenant.returned_ms = (SLOW_S * 1000,) * int(EACH_CLIENTS)
+        limits = PlanLimits(client_seconds=3.4 * EACH_CLIENTS * SLOW_S)
+        order = await scene.goals.propose(goal, limits, approve=True)
+        assert order.promise.moves > 3
+        at_once = list[int]()
+        for _ in range(30):
+            before = len(scene.led.ended)
+            await scene.step()
+            at_once += [len(scene.led.ended) - before]
+        ended = scene.led.wishes.goals[order.id]
+        assert ended.ended is not None
+        assert ended.ended.code == "Limits"
+        assert [count for count in at_once if count] == [1, 1, 1]
+        assert ended.progress.client_seconds == pytest.approx(3 * EACH_CLIENTS * SLOW_S, rel=0.1)
+
+
+async def test_a_limit_of_seconds_waits_for_the_clients_of_the_last_moves() -> None:
+    """What they wait counts in full before the next moves; some may never come."""
+    async with a_scene() as scene:
+        for broker in scene.led.fleet.brokers[1:]:
+            broker.tenant.stats = dict.fromkeys(BUNDLES, EACH)
+            broker.tenant.returned_ms = (100.0,)
+        for broker in scene.led.fleet.brokers[2:]:
+            alone = msgspec.structs.replace(EACH, producer_count=1)
+            broker.tenant.stats = dict.fromkeys(BUNDLES, alone)
+        limits = PlanLimits(client_seconds=100 * EACH_CLIENTS)
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        for _ in range(int(FRESH_MAX_S) - 5):
+            await scene.step()
+            assert scene.led.wishes.goals[order.id].progress.ordered == 1
+        assert (await scene.run(order.id, steps=200)).ended == REACHED
+
+
+async def test_what_has_no_clients_is_not_made_one_by_one() -> None:
+    """A limit of seconds is not touched by it."""
+    async with a_scene() as scene:
+        nobody = msgspec.structs.replace(EACH, producer_count=0)
+        await asyncio.sleep(0.01)
+        at_ms = scene.led.moves.term.clock.now_ms()
+        await scene.led.report(1, dict.fromkeys(BUNDLES, nobody), cpu=82, at_ms=at_ms)
+        await scene.goals.propose(Even(7), PlanLimits(client_seconds=1), approve=True)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        assert len(scene.led.ended) == AT_ONCE
+
+
 async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
-    """Others of the last hour say less; before its first move, the longer one of what was promised
-    and what is expected counts.
+    """Or by what is expected, if that is longer; before its first move, what was promised counts in
+    place of theirs.
     """
     async with a_scene() as scene:
         within, limits = scene.goals.planning.within, PlanLimits(client_seconds=10)
@@ -281,6 +336,8 @@ async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
         assert within(limits, Progress(), 0.5).clients == 10
         moved = Progress(moved=1, clients=2, client_seconds=4)
         assert within(limits, moved, 2.5).clients == 3
+        short = Progress(moved=1, clients=8, client_seconds=4)
+        assert within(limits, short, 2.5).clients == 6
 
 
 @pytest.mark.parametrize("stay", [BUNDLES[0], str(NS), NS.tenant])
