@@ -378,14 +378,26 @@ class _Planning:
                 takers = [other for other in cluster.open_rows if other != row]
                 yield _Stage(SearchScope(sources=[row], takers=takers, leaves=leaves), must=True)
             case Apart(names=names):
-                keeper = self._owners.apart(names)
-                for name in names:
-                    right = [row for row in cluster.open_rows if keeper.get(row) == name]
-                    leaves = partial(_is_free_of, stay, name)
-                    for row in cluster.rows:
-                        if right and keeper.get(row) != name and name in self._owners.named[row]:
-                            scope = SearchScope(sources=[row], takers=right, leaves=leaves)
-                            yield _Stage(scope, must=True)
+                yield from self._stages_apart(names)
+
+    def _stages_apart(self, names: Sequence[str]) -> Iterator[_Stage]:
+        """Each name leaves each broker that another one keeps; again while that made room for what
+        had none. No bundle leaves a broker that keeps its name, so that each moves once at most.
+        """
+        cluster, keeper, before = self._cluster, self._owners.apart(names), -1
+        while before < len(self._moves):
+            before = len(self._moves)
+            for name in names:
+                right = [row for row in cluster.open_rows if keeper.get(row) == name]
+                for row in cluster.rows:
+                    if right and keeper.get(row) != name and name in self._owners.named[row]:
+                        leaves = partial(self._leaves, row, name)
+                        scope = SearchScope(sources=[row], takers=right, leaves=leaves)
+                        yield _Stage(scope, must=True)
+
+    def _leaves(self, row: int, name: str, bundle: str) -> bool:
+        """Whether a bundle of a tenant or a namespace is at a broker and may leave it."""
+        return bundle in self._owners.bundles[row] and _is_free_of(self._stay, name, bundle)
 
     def _can_lose_any(self) -> Pieces[bool]:
         """Whether the others can take each broker's bundles, the largest first to the least used,

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from clusters.views import a_report, a_view, without_policies
@@ -278,6 +279,26 @@ def test_names_come_apart_around_a_bundle_that_stays(*, pinned: bool) -> None:
         two.format(0),
         two.format(1),
     }
+
+
+def test_names_come_apart_in_turns_where_each_makes_room_for_the_other() -> None:
+    """Two brokers, both three quarters full, with half of each name: one side is full before the
+    other has left. Nothing moves twice.
+    """
+    halves = {
+        broker: {
+            f"t/{name}/0x{at:08x}_0x{at + 1:08x}": 0.75 / 20
+            for name in ("one", "two")
+            for at in range(first, first + 10)
+        }
+        for broker, first in (("b0:8080", 0), ("b1:8080", 10))
+    }
+    made = plan(snapshot_of(halves), SETTINGS, Apart(("t/one", "t/two")))
+    assert (made.reached, len(made.moves)) == (True, 20)
+    assert len({move.bundle for move in made.moves}) == 20
+    sources = [move.source for move in made.moves]
+    turns = sum(before != after for before, after in pairwise(sources))
+    assert turns >= 2
 
 
 GOALS: list[Goal] = [Even(2), Filled("b00:8080"), Emptied("b01:8080")]
