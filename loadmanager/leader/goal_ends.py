@@ -150,7 +150,7 @@ class SteadyPicture:
             reported = reported_ms(self.moves.cluster)
             late = [name for name in self._brokers if reported.get(name, 0) < last_ms]
             if late:
-                yield f"{_named(late)} reported since the last change"
+                yield f"{named(late)} reported since the last change"
 
     def after_loss(self, snapshot: ClusterSnapshot) -> str | None:
         """What no move is made before, after brokers were lost or a term began; None: nothing."""
@@ -166,7 +166,7 @@ class SteadyPicture:
         late = [name for name in self._brokers if reported.get(name, 0) < self._began_ms]
         if not late or now_ms >= known_ms:
             return None
-        return f"{_named(late)} reported to this leader, or {moment(known_ms)}"
+        return f"{named(late)} reported to this leader, or {moment(known_ms)}"
 
     def _without_owner(self, snapshot: ClusterSnapshot) -> int:
         """How many bundles with traffic have nobody who serves them, or who says so. One that no
@@ -186,7 +186,7 @@ class SteadyPicture:
             return None
         now = reported_ms(self.moves.cluster)
         late = [name for name in before if now.get(name, 0) <= before[name]]
-        return f"{_named(late)} reported once more, and it looks so again" if late else None
+        return f"{named(late)} reported once more, and it looks so again" if late else None
 
     def reached_by(self, text: str) -> EndLook:
         """A first look at a steady picture: a second one has to say the same."""
@@ -207,7 +207,8 @@ def _busy(report: LocalBrokerData | None) -> Sequence[str]:
     return [name for name, it in stats.items() if it.msg_throughput_in + it.msg_throughput_out > 0]
 
 
-def _named(brokers: Iterable[str]) -> str:
+def named(brokers: Iterable[str]) -> str:
+    """Brokers, with the verb for what they have done."""
     names = sorted(brokers)
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{', '.join(names[:NAMED_MAX])}{more} {'has' if len(names) == 1 else 'have'}"
@@ -222,4 +223,4 @@ def _difference(before: Mapping[str, float], now: Mapping[str, float]) -> str:
     left, joined = before.keys() - now.keys(), now.keys() - before.keys()
     again = _ended(before, now) - left
     changes = ((left, "left"), (joined, "joined"), (again, "started anew"))
-    return "; ".join(f"{_named(names)} {what}" for names, what in changes if names)
+    return "; ".join(f"{named(names)} {what}" for names, what in changes if names)

@@ -42,6 +42,7 @@ from loadmanager.leader.goal_ends import (
     FRESH_MAX_S,
     EndLook,
     SteadyPicture,
+    named,
     reported_ms,
     waits,
 )
@@ -274,7 +275,7 @@ class GoalWork:
         if len(work.failures) >= FAILURES_MAX:
             text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self.end(order, Reason("MovesFail", text))
-        elif self._is_fresh(work) and not self._waits_to_end(order, work):
+        elif not self._late(work) and not self._waits_to_end(order, work):
             await self._order_next(order, work)
 
     def _waits_to_end(self, order: GoalOrder, work: OrderWork) -> bool:
@@ -297,13 +298,36 @@ class GoalWork:
         snapshot = self.planning.load_manager.snapshot(settings)
         return self.steady.unsteady(snapshot, others, since_ms)
 
-    def _is_fresh(self, work: OrderWork) -> bool:
-        """Whether the brokers of the last moves have reported since."""
+    def _late(self, work: OrderWork) -> list[str]:
+        """The brokers of the last moves that have not reported since; nobody waits for them long."""
         now_ms = self.planning.moves.term.clock.now_ms()
         if (now_ms - work.ended_ms) / 1000 >= FRESH_MAX_S:
-            return True
+            return []
         updated_ms = reported_ms(self.planning.moves.cluster)
-        return all(updated_ms[name] >= work.ended_ms for name in work.touched & updated_ms.keys())
+        there = work.touched & updated_ms.keys()
+        return [name for name in there if updated_ms[name] < work.ended_ms]
+
+    def between(self, order: GoalOrder) -> Reason | None:
+        """What an order waits for between its moves; other goals and the leader's cycles do, too,
+        meanwhile.
+        """
+        work = self.works.get(order.id)
+        if work is None:
+            return None
+        if not order.under_way:
+            late = self._late(work)
+            text = f"the next moves are planned when {named(late)} reported what the last ones did"
+            return Reason("Reports", text) if late else None
+        batch = work.batch or []
+        left = [move for move in batch if not move.ended]
+        queued = sum(move.state is MoveState.QUEUED for move in left)
+        if left:
+            text = f"{len(left) - queued} of its moves are under way"
+            text += f", {queued} wait for their turn" if queued else ""
+            return Reason("OwnMoves", text)
+        if out := self._clients_out(order, batch):
+            return Reason("Clients", f"the clients of {out} of its moves are not all back")
+        return None
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)

@@ -283,10 +283,13 @@ class TermGoals:
         fields["progress"], fields["under_way"] = self.work.so_far(order)
         pause = self.moves.pauses.expected()
         compared = self.work.compared.get(order.id)
+        waits = None
+        if order.state == "approved":
+            waits = self.work.waits.get(order.id) or self.work.between(order)
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,
-            waits=self.work.waits.get(order.id) if order.state == "approved" else None,
+            waits=waits,
             pause_seconds=round(pause.seconds, 3),
             pause_source=pause.source,
             pause_at=pause.at_ms,

@@ -212,14 +212,25 @@ async def test_what_a_later_leader_sees_says_nothing_of_an_old_order() -> None:
 
 
 async def test_it_looks_again_after_every_few_moves() -> None:
-    """So many at once, and the next ones after fresh reports."""
+    """So many at once, and the next ones after fresh reports; it says what it waits for."""
     async with a_scene() as scene:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, at_once_max=1))
         await scene.goals.step()
+        text = f"0 of its moves are under way, {AT_ONCE} wait for their turn"
+        assert scene.goals.goal(order.id).waits == Reason("OwnMoves", text)
         await scene.led.moves.idle()
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
         assert len(scene.led.ended) == AT_ONCE
         for _ in range(5):
             await scene.goals.step()
+            at_work = scene.goals.at_work()
+            assert at_work is not None
+            assert at_work.code == "GoalAtWork"
+            waits = scene.goals.goal(order.id).waits
+            assert waits is not None
+            assert waits.code == "Reports"
+            assert "b1:8080, b2:8080, b3:8080 have reported what the last" in waits.text
         assert len(scene.led.ended) == AT_ONCE  # nobody has reported yet
         await asyncio.sleep(1)
         await scene.report()
@@ -309,6 +320,8 @@ async def test_a_limit_of_seconds_waits_for_the_clients_of_the_last_moves() -> N
         for _ in range(int(FRESH_MAX_S) - 5):
             await scene.step()
             assert scene.led.wishes.goals[order.id].progress.ordered == 1
+            text = "the clients of 1 of its moves are not all back"
+            assert scene.goals.goal(order.id).waits == Reason("Clients", text)
         assert (await scene.run(order.id, steps=200)).ended == REACHED
 
 
