@@ -299,7 +299,7 @@ class GoalWork:
         return self.steady.unsteady(snapshot, others, since_ms)
 
     def _late(self, work: OrderWork) -> list[str]:
-        """The brokers of the last moves that have not reported since; nobody waits for them long."""
+        """The brokers of the last moves that have not reported since, for a while."""
         now_ms = self.planning.moves.term.clock.now_ms()
         if (now_ms - work.ended_ms) / 1000 >= FRESH_MAX_S:
             return []
@@ -308,9 +308,7 @@ class GoalWork:
         return [name for name in there if updated_ms[name] < work.ended_ms]
 
     def between(self, order: GoalOrder) -> Reason | None:
-        """What an order waits for between its moves; other goals and the leader's cycles do, too,
-        meanwhile.
-        """
+        """What an order that is carried out waits for between its moves."""
         work = self.works.get(order.id)
         if work is None:
             return None
@@ -415,7 +413,7 @@ class GoalWork:
         return Bar(Reason("Unsteady", text), snapshot.now_ms + SOON_MS)
 
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
-        if made.ends == LIMITS and beyond <= 0:
+        if made.ends.code == LIMITS.code and beyond <= 0:
             promised, moved = order.promise.moves, order.progress.moved
             text = f"{promised} moves were promised, and the goal is not reached after {moved}: "
             if _cut_short(order):

@@ -148,8 +148,11 @@ class TermGoals:
         """Raise `ConflictError` where it only looks as if the goal were reached, and
         `BadInputError` where limits leave no move.
         """
-        if made.ends == LIMITS:
-            raise BadInputError("its limits allow no move at all: each that helps would pass one")
+        if made.ends.code == LIMITS.code:
+            text = made.ends.text.removeprefix(LIMITS.text)
+            raise BadInputError(
+                f"its limits allow no move at all: each that helps would pass one{text}"
+            )
         if made.reached and (why := await self.planning.not_reported(made.goal)):
             raise ConflictError(f"{why}; try again in a moment")
         if made.reached and (until := self.work.unsteady(None)) is not None:
