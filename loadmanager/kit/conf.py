@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 NO_EFFECT = "Accepted, without effect: "
 """How the documentation of a key without effect begins."""
+DEFAULT_ALONE = ". Any value but the default is refused"
+"""How it ends, if another key has replaced it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,11 @@ def without_effect(
     reason). Of those of them that another key has `replaced`, no value but the default is accepted.
     """
     fields = [
-        (key, type(default), conf(key, default, f"{NO_EFFECT}{why}"))
+        (
+            key,
+            type(default),
+            conf(key, default, NO_EFFECT + why + (DEFAULT_ALONE * (key in replaced))),
+        )
         for key, (default, why) in keys.items()
     ]
 

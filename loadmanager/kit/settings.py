@@ -174,7 +174,8 @@ class Keys:
     def parse_overrides(self, pairs: list[str]) -> dict[str, str]:
         """`--set key=value` arguments as a mapping.
 
-        Raises `ConfigError` for an argument without `=`, and for a key that nobody has.
+        Raises `ConfigError` for an argument without `=`, for a key that nobody has, and for a value
+        of a key that another one has replaced.
         """
         overrides: dict[str, str] = {}
         for pair in pairs:
@@ -187,6 +188,8 @@ class Keys:
                 hint = f"; did you mean {near}?" if near else ""
                 raise ConfigError(f"--set {name}: there is no such key{hint}")
             overrides[name] = text
+        if refused := self.parsed(overrides)[0].refused():
+            raise ConfigError(f"--set {refused[0].text}")
         return overrides
 
     def template(self) -> str:
@@ -233,13 +236,25 @@ class Settings:
         return dataclasses.replace(changed, unknown=unknown, overridden=self.overridden)
 
     def without_effect(self) -> dict[str, str]:
-        """Keys that are set and do nothing here, sorted, with the reasons."""
+        """Keys that are set, accepted, and do nothing here, sorted, with the reasons."""
+        refused = {name for problem in self.refused() for name in problem.names}
+        without = self._without_effect()
+        return {name: reason for name, reason in without.items() if name not in refused}
+
+    def _without_effect(self) -> dict[str, str]:
         keys = self.keys.by_name()
         return {
             name: keys[name].key.doc.removeprefix(NO_EFFECT)
             for name in sorted(self.given)
             if keys[name].key.doc.startswith(NO_EFFECT)
         }
+
+    def refused(self) -> list[Problem]:
+        """The values of keys that do nothing any more, as another key has replaced them."""
+        keys, names = self.keys.by_name(), self._without_effect()
+        kinds = {keys[name].leaf: None for name in names}
+        problems = self.contradictions(kinds)
+        return [problem for problem in problems if not set(problem.names) - names.keys()]
 
     def changed_without_effect(self) -> dict[str, str]:
         """Those of `without_effect` that are not what they are by default."""

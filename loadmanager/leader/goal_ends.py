@@ -8,14 +8,18 @@ clients could not send before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from loadmanager.engine.findings.unserved import UnservedBundles
+from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
+from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.leader.base import LedCluster
+from loadmanager.leader.brokers import Departure
 from loadmanager.leader.moves import Moves
 
 FRESH_MAX_S = 30.0
@@ -48,18 +52,35 @@ def reported_ms(cluster: LedCluster) -> dict[str, float]:
 
 @dataclass(slots=True)
 class SteadyPicture:
-    """Knows since when the brokers are the same, in one term."""
+    """Knows since when the brokers are the same, in one term; and who had left before it: the
+    leader of before, say, whose bundles the view of a new one does not have.
+    """
 
     moves: Moves
+    departures: Callable[[], Sequence[Departure]] = field(init=False, default=tuple)
+    """Who left, as far as this broker saw it."""
+    unserved: Callable[[], Sequence[UnservedBundles]] = field(init=False, default=tuple)
+    """Who left by the book of earlier leaders, and what of it nobody serves."""
     _brokers: dict[str, float] = field(default_factory=dict)
     """brokerId → when it started."""
     _changed_ms: int = 0
     _change: str = BEGAN
     _lost_ms: int = 0
     """When a broker was last lost that was not cordoned, or bundles of it were without an owner."""
+    _began_ms: int = field(init=False)
+    _looked: bool = False
+    """Whether it knows who had left before."""
+    _left_before: dict[str, int] = field(default_factory=dict)
+    """Bundle of a broker that left before that, and that nobody reports since → when it left."""
+
+    def __post_init__(self) -> None:
+        """The term begins."""
+        self._began_ms = self._now_ms()
 
     def look(self) -> None:
         """Take up the brokers that are there; often."""
+        if not self._looked:
+            self._look_back()
         reports = self.moves.cluster.brokers.reports
         present = {
             name: reports[name].start_timestamp if name in reports else 0
@@ -70,6 +91,35 @@ class SteadyPicture:
             if _ended(self._brokers, present) - self.moves.cluster.wishes.cordons.keys():
                 self._lost_ms = self._now_ms()
             self._brokers, self._changed_ms = present, self._now_ms()
+
+    def _look_back(self) -> None:
+        """Take up who left before this term: what they had was placed, or is to be placed, without
+        this leader.
+        """
+        self._looked = True
+        left = [(it.broker, it.at_ms, _busy(it.report)) for it in self.departures()]
+        left += [
+            (it.broker, it.since_ms, it.bundles if it.clients else ()) for it in self.unserved()
+        ]
+        for broker, at_ms, bundles in sorted(left, key=lambda it: it[1]):
+            if broker not in self.moves.cluster.wishes.cordons:
+                self._lost_ms = max(self._lost_ms, at_ms)
+            self._left_before |= dict.fromkeys(bundles, at_ms)
+
+    def _not_reported_since(self) -> set[str]:
+        """The bundles of brokers that left before this term which nobody reports; as long as
+        averages of such bundles are kept.
+        """
+        if self._left_before:
+            oldest_ms = self._now_ms() - UNREPORTED_MS_MAX
+            view = self.moves.cluster.view
+            reported = set(view.owners).union(*(it.last_stats for it in view.reports.values()))
+            self._left_before = {
+                bundle: at_ms
+                for bundle, at_ms in self._left_before.items()
+                if at_ms > oldest_ms and bundle not in reported
+            }
+        return set(self._left_before)
 
     def unsteady(
         self, snapshot: ClusterSnapshot, orders: Iterable[GoalOrder], since_ms: int | None
@@ -100,18 +150,23 @@ class SteadyPicture:
             reported = reported_ms(self.moves.cluster)
             late = [name for name in self._brokers if reported.get(name, 0) < last_ms]
             if late:
-                yield f"{_named(late)} reported since the last change"
+                yield f"{named(late)} reported since the last change"
 
     def after_loss(self, snapshot: ClusterSnapshot) -> str | None:
-        """What no move is made before, after brokers were lost; None: nothing."""
+        """What no move is made before, after brokers were lost or a term began; None: nothing."""
         self.look()
         if lost := self._without_owner(snapshot):
             self._lost_ms = self._now_ms()
             return f"{lost} bundles of brokers that left have an owner"
-        settled_ms = self._lost_ms + round(self.moves.settings.value.warm_up_s * 1000)
-        if not self._lost_ms or self._now_ms() >= settled_ms:
+        warm_up_ms = round(self.moves.settings.value.warm_up_s * 1000)
+        settled_ms, now_ms = self._lost_ms + warm_up_ms, self._now_ms()
+        if self._lost_ms and now_ms < settled_ms:
+            return f"{moment(settled_ms)}: clients of a broker that left come back"
+        known_ms, reported = self._began_ms + warm_up_ms, reported_ms(self.moves.cluster)
+        late = [name for name in self._brokers if reported.get(name, 0) < self._began_ms]
+        if not late or now_ms >= known_ms:
             return None
-        return f"{moment(settled_ms)}: clients of a broker that left come back"
+        return f"{named(late)} reported to this leader, or {moment(known_ms)}"
 
     def _without_owner(self, snapshot: ClusterSnapshot) -> int:
         """How many bundles with traffic have nobody who serves them, or who says so. One that no
@@ -121,6 +176,7 @@ class SteadyPicture:
         lost = (*snapshot.to_place, *view.placed_again)
         waiting = {name for name in lost if snapshot.averages.quick_of(name) > 0}
         waiting |= {bundle for bundle, owner in view.owners.items() if owner not in there}
+        waiting |= self._not_reported_since()
         return len(waiting)
 
     def again(self, look: EndLook) -> str | None:
@@ -130,7 +186,7 @@ class SteadyPicture:
             return None
         now = reported_ms(self.moves.cluster)
         late = [name for name in before if now.get(name, 0) <= before[name]]
-        return f"{_named(late)} reported once more, and it looks so again" if late else None
+        return f"{named(late)} reported once more, and it looks so again" if late else None
 
     def reached_by(self, text: str) -> EndLook:
         """A first look at a steady picture: a second one has to say the same."""
@@ -145,7 +201,14 @@ def waits(look: EndLook, until: str) -> Reason:
     return Reason("Unsteady", f"{look.text}; it waits until {until}")
 
 
-def _named(brokers: Iterable[str]) -> str:
+def _busy(report: LocalBrokerData | None) -> Sequence[str]:
+    """The bundles of a report that had traffic."""
+    stats = {} if report is None else report.last_stats
+    return [name for name, it in stats.items() if it.msg_throughput_in + it.msg_throughput_out > 0]
+
+
+def named(brokers: Iterable[str]) -> str:
+    """Brokers, with the verb for what they have done."""
     names = sorted(brokers)
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{', '.join(names[:NAMED_MAX])}{more} {'has' if len(names) == 1 else 'have'}"
@@ -160,4 +223,4 @@ def _difference(before: Mapping[str, float], now: Mapping[str, float]) -> str:
     left, joined = before.keys() - now.keys(), now.keys() - before.keys()
     again = _ended(before, now) - left
     changes = ((left, "left"), (joined, "joined"), (again, "started anew"))
-    return "; ".join(f"{_named(names)} {what}" for names, what in changes if names)
+    return "; ".join(f"{named(names)} {what}" for names, what in changes if names)

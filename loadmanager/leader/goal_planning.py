@@ -145,13 +145,8 @@ class GoalPlanning:
     def within(
         self, limits: PlanLimits, progress: Progress, promised_s: float | None = None
     ) -> PlanLimits:
-        """What is left of the limits. Seconds of pause become clients by what the moves of the
-        order cost so far; before its first one, by the pause that was promised or the one that is
-        expected now, whichever is longer.
-        """
-        pause_s = progress.pause_s
-        if pause_s is None:
-            pause_s = max(promised_s or 0.0, self.moves.pauses.expected().seconds)
+        """What is left of the limits. Seconds of pause become clients by `pause_s`."""
+        pause_s = self.pause_s(progress, promised_s)
         clients = [
             each
             for each in (
@@ -166,6 +161,14 @@ class GoalPlanning:
             traffic=_left(limits.traffic, progress.traffic),
             clients=min(clients, default=None),
         )
+
+    def pause_s(self, progress: Progress, promised_s: float | None = None) -> float:
+        """What a client of the next moves of an order is expected to wait: as in the last moves
+        here, or as in those of the order, whichever is longer: it makes several at once. Before its
+        first one, the pause that was promised counts in place of theirs.
+        """
+        own_s = promised_s if progress.pause_s is None else progress.pause_s
+        return max(own_s or 0.0, self.moves.pauses.expected().seconds)
 
     def cost_of(self, move: Unload) -> tuple[float, float]:
         """The bytes/s and the clients of a bundle, by its broker's last report."""

@@ -10,6 +10,7 @@ their bundles are.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ from loadmanager.leader.goal_ends import (
     FRESH_MAX_S,
     EndLook,
     SteadyPicture,
+    named,
     reported_ms,
     waits,
 )
@@ -187,7 +189,7 @@ class GoalWork:
         if work.batch is None:
             return await self._look_for_moves(order, work)
         progress, left = self.so_far(order)
-        if left:
+        if left or self._clients_out(order, work.batch):
             return None
         order = replace(order, progress=progress, under_way=())
         await self.store(order)
@@ -196,6 +198,16 @@ class GoalWork:
             compared.made += [(move.bundle, move.destination or "") for move in done]
         work.take(work.batch)
         return order
+
+    def _clients_out(self, order: GoalOrder, batch: Sequence[Move]) -> int:
+        """How many of its moves wait for their clients, where their seconds are limited; nobody
+        waits long for those that do not come back.
+        """
+        if order.limits.client_seconds is None:
+            return 0
+        moves = self.planning.moves
+        oldest_ms = moves.term.clock.now_ms() - FRESH_MAX_S * 1000
+        return sum(it.id in moves.unverified and (it.ended_at or 0) > oldest_ms for it in batch)
 
     def so_far(self, order: GoalOrder) -> tuple[Progress, int]:
         """The progress with what has ended of the last moves, and how many are under way. It is
@@ -238,6 +250,7 @@ class GoalWork:
             progress = _ended(progress, arrived=at == move.destination)
             if at != move.source:
                 progress = progress.and_moved(move, move.client_seconds)
+                moves.cluster.view.moved(move.bundle, move.source, now_ms)
         order = replace(order, progress=progress, under_way=())
         await self.store(order)
         self.waits.pop(order.id, None)
@@ -262,7 +275,7 @@ class GoalWork:
         if len(work.failures) >= FAILURES_MAX:
             text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self.end(order, Reason("MovesFail", text))
-        elif self._is_fresh(work) and not self._waits_to_end(order, work):
+        elif not self._late(work) and not self._waits_to_end(order, work):
             await self._order_next(order, work)
 
     def _waits_to_end(self, order: GoalOrder, work: OrderWork) -> bool:
@@ -285,13 +298,34 @@ class GoalWork:
         snapshot = self.planning.load_manager.snapshot(settings)
         return self.steady.unsteady(snapshot, others, since_ms)
 
-    def _is_fresh(self, work: OrderWork) -> bool:
-        """Whether the brokers of the last moves have reported since."""
+    def _late(self, work: OrderWork) -> list[str]:
+        """The brokers of the last moves that have not reported since, for a while."""
         now_ms = self.planning.moves.term.clock.now_ms()
         if (now_ms - work.ended_ms) / 1000 >= FRESH_MAX_S:
-            return True
+            return []
         updated_ms = reported_ms(self.planning.moves.cluster)
-        return all(updated_ms[name] >= work.ended_ms for name in work.touched & updated_ms.keys())
+        there = work.touched & updated_ms.keys()
+        return [name for name in there if updated_ms[name] < work.ended_ms]
+
+    def between(self, order: GoalOrder) -> Reason | None:
+        """What an order that is carried out waits for between its moves."""
+        work = self.works.get(order.id)
+        if work is None:
+            return None
+        if not order.under_way:
+            late = self._late(work)
+            text = f"the next moves are planned when {named(late)} reported what the last ones did"
+            return Reason("Reports", text) if late else None
+        batch = work.batch or []
+        left = [move for move in batch if not move.ended]
+        queued = sum(move.state is MoveState.QUEUED for move in left)
+        if left:
+            text = f"{len(left) - queued} of its moves are under way"
+            text += f", {queued} wait for their turn" if queued else ""
+            return Reason("OwnMoves", text)
+        if out := self._clients_out(order, batch):
+            return Reason("Clients", f"the clients of {out} of its moves are not all back")
+        return None
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
@@ -314,7 +348,7 @@ class GoalWork:
             if looked_at != order:
                 await self.store(looked_at)
         elif made.moves:
-            await self._queue(looked_at, work, made)
+            await self._queue(looked_at, work, _measuring(order, made, left))
         elif made.reached and (why := await self.planning.not_reported(order.goal)):
             self.waits[order.id] = why
         elif made.ends.code != LIMITS.code and (why := self._not_yet(order, work, made)):
@@ -379,7 +413,7 @@ class GoalWork:
         return Bar(Reason("Unsteady", text), snapshot.now_ms + SOON_MS)
 
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
-        if made.ends == LIMITS and beyond <= 0:
+        if made.ends.code == LIMITS.code and beyond <= 0:
             promised, moved = order.promise.moves, order.progress.moved
             text = f"{promised} moves were promised, and the goal is not reached after {moved}: "
             if _cut_short(order):
@@ -423,7 +457,8 @@ class GoalWork:
         had room. Storing comes first: limits hold in any case, also if this leader dies now.
         """
         ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
-        under_way = self._with_costs(moves, made)
+        pause_s = self.planning.pause_s(order.progress, order.promise.pause_s)
+        under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
         work.batch, work.waiting.arriving = self.planning.moves.decide(moves, author), None
@@ -434,7 +469,7 @@ class GoalWork:
         return work.batch
 
     def _with_costs(
-        self, moves: Sequence[Unload], made: GoalPlan | None
+        self, moves: Sequence[Unload], made: GoalPlan | None, pause_s: float
     ) -> tuple[OrderedMove, ...]:
         """The moves with what each costs: by the plan, or else by its broker's report."""
         curve = () if made is None else made.curve
@@ -444,7 +479,7 @@ class GoalWork:
                 () if made is None else made.moves, curve, curve[1:], strict=False
             )
         }
-        pause_s, with_costs = self.planning.moves.pauses.expected().seconds, []
+        with_costs = []
         for move in moves:
             traffic, clients = costs.get(move.bundle) or self.planning.cost_of(move)
             seconds = round(clients * pause_s, 3)
@@ -541,6 +576,19 @@ def _beyond_promise(order: GoalOrder) -> int:
     if order.limits.moves < MOVES_MAX or isinstance(order.goal, Emptied):
         return MOVES_MAX  # that was said; and of an emptied broker, each bundle leaves once
     return max(AT_ONCE, TIMES_PROMISED * promised) - moved
+
+
+def _measuring(order: GoalOrder, made: GoalPlan, left: PlanLimits) -> GoalPlan:
+    """The plan with as many moves as may be made at once where seconds of pause are limited: one
+    that measures, then at most half of what is left of them, by what such moves took so far. What
+    has no clients goes at any time.
+    """
+    if order.limits.client_seconds is None or left.clients is None:
+        return made
+    first = order.progress.pause_s is None
+    clients = 0.0 if first else left.clients / 2
+    fit = sum(point.clients <= clients for point in made.curve[1:])
+    return dataclasses.replace(made, moves=made.moves[: fit + 1 if first else max(1, fit)])
 
 
 def _cut_short(order: GoalOrder) -> bool:

@@ -148,8 +148,11 @@ class TermGoals:
         """Raise `ConflictError` where it only looks as if the goal were reached, and
         `BadInputError` where limits leave no move.
         """
-        if made.ends == LIMITS:
-            raise BadInputError("its limits allow no move at all: each that helps would pass one")
+        if made.ends.code == LIMITS.code:
+            text = made.ends.text.removeprefix(LIMITS.text)
+            raise BadInputError(
+                f"its limits allow no move at all: each that helps would pass one{text}"
+            )
         if made.reached and (why := await self.planning.not_reported(made.goal)):
             raise ConflictError(f"{why}; try again in a moment")
         if made.reached and (until := self.work.unsteady(None)) is not None:
@@ -283,10 +286,13 @@ class TermGoals:
         fields["progress"], fields["under_way"] = self.work.so_far(order)
         pause = self.moves.pauses.expected()
         compared = self.work.compared.get(order.id)
+        waits = None
+        if order.state == "approved":
+            waits = self.work.waits.get(order.id) or self.work.between(order)
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,
-            waits=self.work.waits.get(order.id) if order.state == "approved" else None,
+            waits=waits,
             pause_seconds=round(pause.seconds, 3),
             pause_source=pause.source,
             pause_at=pause.at_ms,

@@ -493,8 +493,10 @@ class Moves:
         """Go on with the moves of earlier leaders of which they did not see the clients back."""
         self.taken_up = [each.move for each in moves]
         self.taken_up.sort(key=lambda move: -(move.ended_at or 0))
-        for each in moves:
+        for each in sorted(moves, key=lambda it: it.move.ended_at or 0):
             outcome = each.move.outcome or Outcome("moved")
+            if each.move.ended_at is not None:
+                self.cluster.view.moved(each.move.bundle, each.move.source, each.move.ended_at)
             self.term.scope.spawn(
                 self._verify(each.move, outcome, each.life), f"verify {each.move.bundle}"
             )

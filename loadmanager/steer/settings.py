@@ -104,7 +104,9 @@ class FleetSettings:
     rate_drop_percent: float = conf(
         "breakerRateDropPercent",
         30.0,
-        "Moves stop when the cluster's publish rate falls by more than this after a move",
+        "Moves stop when the brokers of a move, and its bundle, get less by more than this after "
+        "it, while the others do not; and for a shorter while when the whole cluster gets so much "
+        "less",
         minimum=0,
         maximum=100,
     )

@@ -29,6 +29,7 @@ from structlog.testing import capture_logs
 from loadmanager.cli import main
 from loadmanager.cli.admin.bundles import added_boundaries
 from loadmanager.cli.admin.client import SilentError, while_it_lives
+from loadmanager.cli.admin.goals import seconds_text
 from loadmanager.cli.admin.restarting import how_drained
 from loadmanager.cli.admin.topics import unread_note, unread_text
 from loadmanager.engine.plans.order import Afterwards
@@ -764,7 +765,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         _, out, _ = await eventually(
             lambda: proposed(*empty, "--stay", names[0]), lambda done: done[0] == 0
         )
-        assert "2 moves; ends at its limits, before the goal" in out
+        assert "2 moves; ends at its limits, before the goal: that of moves" in out
+        assert "the model's usages are off by " in out
         (goal, _) = (await shell.json("goals", "list"))["goals"]
         assert f"approve with: loadmanager admin goals approve {goal['id']}" in out
         assert goal["limits"]["stay"] == [names[0]]
@@ -776,11 +778,20 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"stay: {names[0]}" in out
         assert "no move before 20" in out
         assert "the pause of a client counts as 1 s: assumed" in out
+        assert "the model's usages are off by " in out
         status, out, _ = await shell.run("goals", "stop", goal["id"])
         assert (status, f"goal {goal['id']} is stopped; 0 moves made" in out) == (0, True)
         assert f"loadmanager admin brokers uncordon {goal['goal']['broker']}" in out
         assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
         await says_what_came_later(served, shell, goal["id"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (0.272, "0.272 s"), (2.596, "2.6 s"), (1234.5, "1234 s")]
+)
+def test_short_waits_are_not_rounded_to_nothing(seconds: float, text: str) -> None:
+    """Four clients of 68 ms wait, too."""
+    assert seconds_text(seconds) == text
 
 
 async def says_what_came_later(served: Served, shell: Shell, order_id: str) -> None:

@@ -82,10 +82,28 @@ def test_a_replaced_key_names_what_replaces_it(
     path = tmp_path / "broker.conf"
     path.write_text("loadManagerBalancedMovePrice=0.004\n")
     assert main(["config", "check", str(path)]) == 0
+    assert "accepted, without effect: 1" in capsys.readouterr().out
     path.write_text("loadManagerBalancedMovePrice=0.001\n")
     assert main(["config", "check", str(path)]) == 2
     text = capsys.readouterr().err
     assert "= 0.001: it does nothing any more; loadManagerBalancedDifferencePercent" in text
+    assert "accepted" not in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["decide", "--set", "loadManagerBalancedMovePrice=0.5", "cluster.json"],
+        ["replay", "--try", "BalancedShedder,loadManagerBalancedMovePrice=0.5", "--days", "1"],
+    ],
+    ids=["decide", "replay"],
+)
+def test_trying_a_replaced_key_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of `config check`: what it would do instead, is nothing."""
+    assert main(command) == 2
+    assert "= 0.5: it does nothing any more; loadManagerBalanced" in capsys.readouterr().err
 
 
 def test_check_shows_all_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,11 +166,11 @@ async def test_goals_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ended = await now_of(stopped)
         for index in range(2):
             await archive_of(served, index).settle(60.0)
-        assert await shell.json("goals", "list", "--at", iso(before)) == []
+        assert await shell.json("goals", "list", "--at", iso(before)) == {"goals": []}
         out = (await shell.run("goals", "list", "--at", iso(before)))[1]
         assert "no goal was ordered by then, as far as is recorded" in out
         for moment, state in ((proposed, "proposed"), (ended, "ended")):
-            (goal,) = await shell.json("goals", "list", "--at", iso(moment), at=1)
+            (goal,) = (await shell.json("goals", "list", "--at", iso(moment), at=1))["goals"]
             assert (goal["id"], goal["state"]) == (order["id"], state)
             assert "by 127.0.0.1" in goal["changed"]
             _, out, _ = await shell.run("goals", "show", order["id"], "--at", iso(moment))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 from clusters.members import Fleet, a_fleet
@@ -20,12 +21,16 @@ from loadmanager.engine.strategies.shedding.from_reports import load_data, top_b
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.tasks import Steps
 from loadmanager.leader.load_manager import LeaderHold
+from loadmanager.leader.members import AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.merging import Merging
+from loadmanager.leader.moves import Moves
 from loadmanager.member.leading.term import Leads, TermParts, build
 
 LEADER = Leader("b0:8080", "http://b0:8080", 1)
@@ -180,3 +185,19 @@ async def led_fleet(
         fleet.scope.spawn(parts.moves.run(), "moves")
         with parts.feed, parts.owners:
             yield Led(fleet, parts, observed)
+
+
+def the_members(led: Led, moves: Moves) -> TermMembers:
+    """Of a term with these moves."""
+
+    def nothing(**_fields: Any) -> None:
+        return None
+
+    return TermMembers(
+        store=StoreOfTerm(led.store, (), Corrupt(), "b0:8080"),
+        brokers=led.fleet.brokers[0].brokers,
+        moves=moves,
+        owners=led.owners,
+        settings=Live(AbsenceSettings()),
+        record=nothing,
+    )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from clusters.led import Led, led_fleet
+from clusters.led import LEADER, Led, Observed, led_fleet, the_members
 from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
@@ -34,9 +34,12 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST, LOST_LEAST
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
 from loadmanager.leader.draining import Draining
+from loadmanager.leader.goal_bars import SOON_MS
 from loadmanager.leader.goal_ends import FRESH_MAX_S
 from loadmanager.leader.goal_work import (
     AFTERWARDS_MAX_MS,
@@ -47,6 +50,7 @@ from loadmanager.leader.goal_work import (
 )
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
+from loadmanager.member.leading.term import build
 
 COUNT = 16
 SPAN = 0x100000000 // COUNT
@@ -55,6 +59,7 @@ STRATEGIES = StrategySettings(
     shedder="BalancedShedder", distribute_evenly=False, grace_period_minutes=0
 )
 EACH_BYTES, EACH_CLIENTS = 1e6, 3.0
+SLOW_S = 4.0
 LATER_MINUTES = 15
 EACH = NamespaceBundleStats(msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3)
 
@@ -207,14 +212,25 @@ async def test_what_a_later_leader_sees_says_nothing_of_an_old_order() -> None:
 
 
 async def test_it_looks_again_after_every_few_moves() -> None:
-    """So many at once, and the next ones after fresh reports."""
+    """So many at once, and the next ones after fresh reports; it says what it waits for."""
     async with a_scene() as scene:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, at_once_max=1))
         await scene.goals.step()
+        text = f"0 of its moves are under way, {AT_ONCE} wait for their turn"
+        assert scene.goals.goal(order.id).waits == Reason("OwnMoves", text)
         await scene.led.moves.idle()
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
         assert len(scene.led.ended) == AT_ONCE
         for _ in range(5):
             await scene.goals.step()
+            at_work = scene.goals.at_work()
+            assert at_work is not None
+            assert at_work.code == "GoalAtWork"
+            waits = scene.goals.goal(order.id).waits
+            assert waits is not None
+            assert waits.code == "Reports"
+            assert "b1:8080, b2:8080, b3:8080 have reported what the last" in waits.text
         assert len(scene.led.ended) == AT_ONCE  # nobody has reported yet
         await asyncio.sleep(1)
         await scene.report()
@@ -266,9 +282,65 @@ async def test_what_fitted_into_its_limits_bounds_what_is_made(goal: Goal, moves
         assert order.progress.arrived == len(scene.led.ended) == TIMES_PROMISED
 
 
+@pytest.mark.parametrize("goal", [Even(7), Emptied("b1:8080")], ids=str)
+async def test_a_limit_of_seconds_holds_where_clients_wait_longer_than_was_expected(
+    goal: Goal,
+) -> None:
+    """The first move measures; then at most half of what is left is risked at once."""
+    async with a_scene() as scene:
+        for broker in scene.led.fleet.brokers:
+            broker.tenant.stats = dict.fromkeys(BUNDLES, EACH)
+            broker.tenant.returned_ms = (SLOW_S * 1000,) * int(EACH_CLIENTS)
+        limits = PlanLimits(client_seconds=3.4 * EACH_CLIENTS * SLOW_S)
+        order = await scene.goals.propose(goal, limits, approve=True)
+        assert order.promise.moves > 3
+        at_once = list[int]()
+        for _ in range(30):
+            before = len(scene.led.ended)
+            await scene.step()
+            at_once += [len(scene.led.ended) - before]
+        ended = scene.led.wishes.goals[order.id]
+        assert ended.ended is not None
+        assert ended.ended.code == "Limits"
+        assert [count for count in at_once if count] == [1, 1, 1]
+        assert ended.progress.client_seconds == pytest.approx(3 * EACH_CLIENTS * SLOW_S, rel=0.1)
+
+
+async def test_a_limit_of_seconds_waits_for_the_clients_of_the_last_moves() -> None:
+    """What they wait counts in full before the next moves; some may never come."""
+    async with a_scene() as scene:
+        for broker in scene.led.fleet.brokers[1:]:
+            broker.tenant.stats = dict.fromkeys(BUNDLES, EACH)
+            broker.tenant.returned_ms = (100.0,)
+        for broker in scene.led.fleet.brokers[2:]:
+            alone = msgspec.structs.replace(EACH, producer_count=1)
+            broker.tenant.stats = dict.fromkeys(BUNDLES, alone)
+        limits = PlanLimits(client_seconds=100 * EACH_CLIENTS)
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        for _ in range(int(FRESH_MAX_S) - 5):
+            await scene.step()
+            assert scene.led.wishes.goals[order.id].progress.ordered == 1
+            text = "the clients of 1 of its moves are not all back"
+            assert scene.goals.goal(order.id).waits == Reason("Clients", text)
+        assert (await scene.run(order.id, steps=200)).ended == REACHED
+
+
+async def test_what_has_no_clients_is_not_made_one_by_one() -> None:
+    """A limit of seconds is not touched by it."""
+    async with a_scene() as scene:
+        nobody = msgspec.structs.replace(EACH, producer_count=0)
+        await asyncio.sleep(0.01)
+        at_ms = scene.led.moves.term.clock.now_ms()
+        await scene.led.report(1, dict.fromkeys(BUNDLES, nobody), cpu=82, at_ms=at_ms)
+        await scene.goals.propose(Even(7), PlanLimits(client_seconds=1), approve=True)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        assert len(scene.led.ended) == AT_ONCE
+
+
 async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
-    """Others of the last hour say less; before its first move, the longer one of what was promised
-    and what is expected counts.
+    """Or by what is expected, if that is longer; before its first move, what was promised counts in
+    place of theirs.
     """
     async with a_scene() as scene:
         within, limits = scene.goals.planning.within, PlanLimits(client_seconds=10)
@@ -277,6 +349,8 @@ async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
         assert within(limits, Progress(), 0.5).clients == 10
         moved = Progress(moved=1, clients=2, client_seconds=4)
         assert within(limits, moved, 2.5).clients == 3
+        short = Progress(moved=1, clients=8, client_seconds=4)
+        assert within(limits, short, 2.5).clients == 6
 
 
 @pytest.mark.parametrize("stay", [BUNDLES[0], str(NS), NS.tenant])
@@ -1030,7 +1104,8 @@ async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None
     async with a_scene() as scene:
         scene.led.move_settings.set(MoveSettings(warm_up_s=120))
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
-        await scene.step()
+        while not scene.owned(3):  # all report to the leader first
+            await scene.step()
         lost = await lose(scene, 3)
         await scene.step()
         for name in lost:
@@ -1045,6 +1120,159 @@ async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None
         assert told_of - {""} == {": clients of a broker that left come back"}
         assert (await scene.run(order.id, steps=200)).ended == REACHED
         assert scene.owned(1) != left
+
+
+@asynccontextmanager
+async def the_next_term(scene: Scene) -> AsyncIterator[Scene]:
+    """Another term of the same broker: the view begins with the reports that are there."""
+    led = scene.led
+    next_leader = Leader(LEADER.broker_id, LEADER.service_url, 2)
+    parts = await build(led.parts.leads, Term(next_leader), led.fleet.scope, Steps())
+    led.fleet.scope.spawn(parts.moves.run(), "moves of the next term")
+    with parts.feed, parts.owners:
+        after = Scene(Led(led.fleet, parts, Observed()))
+        after.lost = scene.lost
+        yield after
+
+
+async def began(scene: Scene) -> None:
+    """A new leader counts what the last one had ordered, from fresh reports, and moves nothing."""
+    owned = scene.owned(1)
+    await scene.report()
+    for _ in range(SOON_MS // 1000):
+        await scene.step()
+    assert scene.owned(1) == owned
+
+
+def waits_for(scene: Scene, order_id: str) -> str:
+    """Why an order waits."""
+    waits = scene.goals.goal(order_id).waits
+    return "" if waits is None else waits.text
+
+
+COME_BACK = ": clients of a broker that left come back"
+
+
+async def test_a_leader_that_was_lost_before_the_term_is_waited_for() -> None:
+    """What it had is to be placed and reported first, and its clients come back."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost, left = await lose(scene, 3), scene.owned(1)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            assert not after.led.view.reports.keys() & {"b3:8080"}
+            await began(after)
+            for _ in range(20):
+                await after.step()
+                assert after.goals.goal(order.id).waits == no_more_before(lost)
+            for name in lost:
+                await after.led.fleet.brokers[2].acquire(name)
+            await after.report()
+            for _ in range(115):
+                await after.step()
+            assert after.owned(1) == left
+            assert waits_for(after, order.id).endswith(COME_BACK)
+            assert (await after.run(order.id, steps=200)).ended == REACHED
+            assert after.owned(1) != left
+
+
+async def test_bundles_that_were_placed_before_the_term_are_not_moved_at_once() -> None:
+    """They were lost, and placed and reported a moment ago: nobody knows their load there."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost = await lose(scene, 3)
+        for name in lost:
+            await scene.led.fleet.brokers[1].acquire(name)
+        await scene.report()
+        left = scene.owned(1)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            await began(after)
+            for _ in range(100):
+                await after.step()
+            assert after.owned(1) == left
+            assert waits_for(after, order.id).endswith(COME_BACK)
+            assert (await after.run(order.id, steps=200)).ended == REACHED
+
+
+async def test_bundles_that_the_last_term_moved_have_their_grace() -> None:
+    """Those whose moves were under way: where they are, says their owner."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        moved = {move.bundle for move in scene.led.ended}
+        await scene.report()
+        strategies = replace(STRATEGIES, grace_period_minutes=10)
+        scene.led.strategies.set(strategies)
+        async with the_next_term(scene) as after:
+            assert not after.led.view.recent_moves()[0]
+            await after.goals.step()
+            assert after.led.wishes.goals[order.id].progress.moved == len(moved)
+            snapshot = after.led.load_manager.snapshot(strategies)
+            assert snapshot.recently_unloaded_ms.keys() == moved
+
+
+async def test_a_new_term_waits_for_a_report_of_each_broker() -> None:
+    """A quorum is enough for cycles; nobody waits longer than for the load to be known."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            after.lost.add(2)  # it says nothing
+            await began(after)
+            for _ in range(90):
+                await after.step()
+                text = waits_for(after, order.id)
+                assert "until b2:8080 has reported to this leader, or " in text
+            assert len(after.owned(1)) == COUNT
+            after.lost.clear()
+            await after.report()
+            for _ in range(SOON_MS // 1000):
+                await after.step()
+            assert len(after.owned(1)) < COUNT
+
+
+async def test_a_broker_that_never_reports_is_waited_for_no_longer_than_the_warm_up() -> None:
+    """It may have nothing new to say."""
+    async with a_scene() as scene:
+        await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=120))
+        async with the_next_term(scene) as after:
+            after.lost.add(2)
+            for _ in range(125):
+                await after.step()
+            assert len(after.owned(1)) < COUNT
+
+
+async def test_a_loss_that_only_the_book_tells_of_is_waited_for() -> None:
+    """The new leader's broker has begun since."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost, left = await lose(scene, 3), scene.owned(1)
+        members = the_members(scene.led, scene.led.moves)
+        await members.step()
+        scene.led.fleet.brokers[0].brokers.departed.clear()
+        scene.led.move_settings.set(MoveSettings(warm_up_s=60))
+        async with the_next_term(scene) as after:
+            book = the_members(after.led, after.led.moves)
+            await book.restore()
+            after.goals.work.steady.unserved = book.unserved
+            await began(after)
+            for _ in range(60):
+                await after.step()
+                assert after.goals.goal(order.id).waits == no_more_before(lost)
+            for name in lost:
+                await after.led.fleet.brokers[2].acquire(name)
+            await after.report()
+            for _ in range(50):
+                await after.step()
+            assert after.owned(1) == left
+            assert waits_for(after, order.id).endswith(COME_BACK)
+            assert (await after.run(order.id, steps=200)).ended == REACHED
 
 
 async def test_nobody_waits_after_a_broker_that_was_drained() -> None:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from clusters.led import Led, led_fleet
+from clusters.led import Led, led_fleet, the_members
 from clusters.members import NS
 
+from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.moves.move import Author, Move
 from loadmanager.engine.strategies.plan import Unload
-from loadmanager.kit.conf import Live
-from loadmanager.kit.metadata.documents import Corrupt
-from loadmanager.leader.members import AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.moves import Moves
 
 A = f"{NS}/0x00000000_0x40000000"
-
-
-def the_members(led: Led, moves: Moves) -> TermMembers:
-    """Of a term with these moves."""
-
-    def nothing(**_fields: Any) -> None:
-        return None
-
-    return TermMembers(
-        store=StoreOfTerm(led.store, (), Corrupt(), "b0:8080"),
-        brokers=led.fleet.brokers[0].brokers,
-        moves=moves,
-        owners=led.owners,
-        settings=Live(AbsenceSettings()),
-        record=nothing,
-    )
 
 
 async def moved(led: Led) -> Move:
@@ -61,7 +43,8 @@ async def test_the_next_leader_goes_on() -> None:
         await a_step(led)
         assert led.moves.handed_over == {move.id}
         of = led.moves
-        after = Moves(term=of.term, cluster=of.cluster, orders=of.orders, settings=of.settings)
+        cluster = replace(of.cluster, view=ClusterView())
+        after = Moves(term=of.term, cluster=cluster, orders=of.orders, settings=of.settings)
         recorded = list[Move]()
         after.on_record.append(lambda move, _life: recorded.append(move))
         await led.fleet.brokers[2].ownership.release(
@@ -70,6 +53,7 @@ async def test_the_next_leader_goes_on() -> None:
         await led.fleet.brokers[0].acquire(A)
         led.fleet.brokers[0].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
         await the_members(led, after).restore()
+        assert cluster.view.recent_moves() == ({A: move.ended_at}, {"b1:8080": move.ended_at})
         for limit, listed in ((10, [move.id]), (0, [])):
             shown = after.shown(limit)
             assert [it.id for it in shown.moves] == shown.taken_up == listed

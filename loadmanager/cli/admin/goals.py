@@ -113,6 +113,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         *_waits(order),
         *_later(order),
         _curve(order.promise.curve),
+        _error(order),
         _pause(order),
         order.replay.text,
     ]
@@ -171,6 +172,9 @@ def _promised(order: GoalShown) -> str:
     """What was promised; of an order that is carried out already, as what it was."""
     count, why = count_of(order.promise.moves, "move"), order.promise.ends
     ends = ENDS.get(why.code, why.text)
+    if why.code == "Limits":
+        limit = why.text.partition(": ")[2]
+        ends += f": {limit}" if limit else ""
     if why.code != "NothingHelps":
         return f"{count}; {ends}"
     if order.drain:
@@ -211,11 +215,21 @@ def _curve(curve: tuple[CurvePoint, ...]) -> Any:
             f"{100 * point.spread:.1f}",
             _traffic(point.traffic),
             f"{point.clients:.0f}",
-            f"{point.client_seconds:.0f} s",
+            seconds_text(point.client_seconds),
         )
         for point in curve
     ]
     return table(headers, rows)
+
+
+def seconds_text(seconds: float) -> str:
+    """What clients wait in all."""
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def _error(order: GoalShown) -> str:
+    """How far off the usages are that a plan goes by."""
+    return f"the model's usages are off by {100 * order.promise.error:.1f} points on the mean"
 
 
 def _traffic(bytes_s: float) -> str:
@@ -277,7 +291,7 @@ def _goals_at(admin: AdminClient, at_ms: int) -> Output:
         for it in then.goals
     ]
     shown = table(headers, rows) if rows else "no goal was ordered by then, as far as is recorded"
-    data = [it.document() for it in then.goals]
+    data = {"goals": [it.document() for it in then.goals]}
     return Output(data, (shown, *incomplete(then.notes)), missing=then.missing)
 
 
@@ -324,7 +338,7 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
 
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
-    lines = [joined(order.state, _why(order)), _pause(order)]
+    lines = [joined(order.state, _why(order)), _error(order), _pause(order)]
     lines.append(order.replay.text)
     if order.state == "proposed":
         lines += _later(order)
@@ -342,8 +356,8 @@ def _state_lines(order: GoalShown) -> list[str]:
             f"{count_of(progress.arrived, 'move')} made, {last.moves} promised; "
             f"{progress.failed} failed or were cancelled, {order.under_way} under way; "
             f"by the pauses that the leader had measured when its moves ended, "
-            f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all, "
-            f"{last.clients:.0f} for {last.client_seconds:g} s were promised"
+            f"{progress.clients:.0f} clients wait {seconds_text(progress.client_seconds)} in all, "
+            f"{last.clients:.0f} for {seconds_text(last.client_seconds)} were promised"
         )
     lines += _compared(order)
     if progress.farthest is not None:

@@ -26,7 +26,9 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     client_seconds: float = 0.0
     """The sum of their pauses, by what such moves took here when it was planned."""
     spread: float
-    """Standard deviation of the brokers' usage."""
+    """Standard deviation of the usage of the brokers that `farthest` counts: not of cordoned ones,
+    nor of one that is to be emptied.
+    """
     farthest: float
     """How far the usage of the broker that is farthest from the mean is from it."""
 
@@ -37,7 +39,7 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             moves=point.moves,
             traffic=round(point.traffic),
             clients=round(point.clients, 1),
-            client_seconds=round(point.clients * pause_s, 1),
+            client_seconds=round(point.clients * pause_s, 3),
             spread=round(point.spread, 4),
             farthest=round(point.farthest, 4),
         )

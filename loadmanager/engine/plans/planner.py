@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -61,6 +61,9 @@ DEARNESS = (128.0, 32.0, 8.0, 2.0, 1.0)
 for what it costs clients moves first.
 """
 NO_GAIN = 1e-12
+NAMED_MAX = 3
+"""Bundles and brokers that a reason names."""
+MOVES = "moves"
 SWAPS_MAX = 200
 """Looks for two bundles that could change places, in one plan."""
 REACHED = Reason("Reached", "the goal is reached")
@@ -79,7 +82,7 @@ class Point:
     """Bytes/s of the moved bundles."""
     clients: float
     spread: float
-    """Standard deviation of the brokers' usage."""
+    """Standard deviation of the usage of the brokers that `farthest` counts."""
     farthest: float
     """How far the usage of the broker that is farthest from the mean is from it."""
 
@@ -203,11 +206,11 @@ class _Planning:
         self._goal, self._limits = goal, limits
         self._stay = frozenset(limits.stay)
         self._moves: list[Unload] = []
-        self._curve = [Point(0, 0.0, 0.0, float(cluster.usage.std()), cluster.farthest)]
+        self._curve = [Point(0, 0.0, 0.0, cluster.spread, cluster.farthest)]
         self._owners = owners
         self._swaps = 0
-        self._passed_over = False
-        """Whether a move was passed over because of a limit."""
+        self._passed = dict[str, None]()
+        """The limits because of which a move was passed over."""
         self._not_spare: int | None = None
         """The broker that could not be lost when that was last asked."""
 
@@ -244,25 +247,37 @@ class _Planning:
             yield
         if (yield from self._reached()):
             return REACHED
-        if self._passed_over:
-            return LIMITS
+        if self._passed:
+            return _limits(self._passed)
         if isinstance(self._goal, Emptied):
-            left = len(self._owners.bundles[self._cluster.row(self._goal.broker)])
-            some = "1 bundle" if left == 1 else f"{left} bundles"
-            return Reason("NothingHelps", f"{some} may not leave, or no other has room")
+            left = sorted(self._owners.bundles[self._cluster.row(self._goal.broker)])
+            some = "1 bundle" if len(left) == 1 else f"{len(left)} bundles"
+            names = ", ".join(left[:NAMED_MAX]) + (" …" if len(left) > NAMED_MAX else "")
+            text = f"{some} may not leave, or no other has room: {names}"
+            return Reason(NOTHING_HELPS.code, text)
         bundles = [each for its in self._owners.bundles for each in its]
         if staying := sum(stays(self._stay, each) for each in bundles):
             text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"
             return Reason(NOTHING_HELPS.code, text)
-        return NOTHING_HELPS
+        return self._nothing_helps()
+
+    def _nothing_helps(self) -> Reason:
+        """That cordoned brokers take nothing may be why."""
+        cordoned = sorted(self._snapshot.wishes.cordons.keys() & set(self._cluster.names))
+        if not cordoned:
+            return NOTHING_HELPS
+        names = ", ".join(cordoned[:NAMED_MAX]) + (" …" if len(cordoned) > NAMED_MAX else "")
+        text = f"{NOTHING_HELPS.text}; nothing goes to what is cordoned: {names}"
+        return Reason(NOTHING_HELPS.code, text)
 
     def _round(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[Reason | None]:
         """Make the moves of a stage at the same prices; returns why there are no more at all."""
         while moves := (yield from self._next(moving, must=must, swaps=swaps)):
             costs = [self._cost_of(moving.search, move) for move in moves]
-            if not self._fit(costs):
-                if len(self._moves) + len(moves) > self._limits.moves:
-                    return LIMITS
+            if passed := self._passes(costs):
+                if MOVES in passed:
+                    return _limits([MOVES])
+                self._passed |= dict.fromkeys(passed)
                 self._pass_over(moving.search, moves)
                 continue
             for move in moves:
@@ -275,13 +290,14 @@ class _Planning:
         """A move would pass a limit: its broker keeps each bundle that would. After a swap that
         would, none is looked for any more.
         """
-        self._passed_over = True
         if len(moves) > 1:
             self._swaps = SWAPS_MAX
             return
         (move,) = moves
         broker = self._cluster.names[move.source]
-        search.leave_out(move.source, lambda bundle: not self._fit([self._cost(bundle, broker)]))
+        search.leave_out(
+            move.source, lambda bundle: bool(self._passes([self._cost(bundle, broker)]))
+        )
 
     def _next(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[tuple[BestMove, ...]]:
         """The next move that policies allow; where none helps, two bundles that change places."""
@@ -315,13 +331,17 @@ class _Planning:
     def _cost_of(self, search: MoveSearch, move: BestMove) -> tuple[float, float]:
         return self._cost(search.bundle(move), self._cluster.names[move.source])
 
-    def _fit(self, costs: Sequence[tuple[float, float]]) -> bool:
-        """Whether all limits hold after moves with these costs."""
+    def _passes(self, costs: Sequence[tuple[float, float]]) -> list[str]:
+        """The limits that do not hold after moves with these costs."""
         traffic, clients = (sum(each) for each in zip(*costs, strict=True))
         last, limits = self._curve[-1], self._limits
-        fits = len(self._moves) + len(costs) <= limits.moves
-        fits = fits and (limits.traffic is None or last.traffic + traffic <= limits.traffic)
-        return fits and (limits.clients is None or last.clients + clients <= limits.clients)
+        of_clients = "clients" if limits.client_seconds is None else "clients or their seconds"
+        after = (
+            (MOVES, len(self._moves) + len(costs), limits.moves),
+            ("traffic", last.traffic + traffic, limits.traffic),
+            (of_clients, last.clients + clients, limits.clients),
+        )
+        return [name for name, cost, most in after if most is not None and cost > most]
 
     def _make(self, moving: Moving, move: BestMove) -> None:
         cluster = self._cluster
@@ -331,7 +351,7 @@ class _Planning:
         self._owners.move(bundle, move.source, move.destination)
         why = {"gain": move.gain, **usages}
         self._moves.append(Unload(bundle, *names, type(self._goal).__name__, why))
-        last, spread = self._curve[-1], float(cluster.usage.std())
+        last, spread = self._curve[-1], cluster.spread
         costs = last.traffic + traffic, last.clients + clients
         self._curve.append(Point(len(self._moves), *costs, spread, cluster.farthest))
 
@@ -378,14 +398,26 @@ class _Planning:
                 takers = [other for other in cluster.open_rows if other != row]
                 yield _Stage(SearchScope(sources=[row], takers=takers, leaves=leaves), must=True)
             case Apart(names=names):
-                keeper = self._owners.apart(names)
-                for name in names:
-                    right = [row for row in cluster.open_rows if keeper.get(row) == name]
-                    leaves = partial(_is_free_of, stay, name)
-                    for row in cluster.rows:
-                        if right and keeper.get(row) != name and name in self._owners.named[row]:
-                            scope = SearchScope(sources=[row], takers=right, leaves=leaves)
-                            yield _Stage(scope, must=True)
+                yield from self._stages_apart(names)
+
+    def _stages_apart(self, names: Sequence[str]) -> Iterator[_Stage]:
+        """Each name leaves each broker that another one keeps; again while that made room for what
+        had none. No bundle leaves a broker that keeps its name, so that each moves once at most.
+        """
+        cluster, keeper, before = self._cluster, self._owners.apart(names), -1
+        while before < len(self._moves):
+            before = len(self._moves)
+            for name in names:
+                right = [row for row in cluster.open_rows if keeper.get(row) == name]
+                for row in cluster.rows:
+                    if right and keeper.get(row) != name and name in self._owners.named[row]:
+                        leaves = partial(self._leaves, row, name)
+                        scope = SearchScope(sources=[row], takers=right, leaves=leaves)
+                        yield _Stage(scope, must=True)
+
+    def _leaves(self, row: int, name: str, bundle: str) -> bool:
+        """Whether a bundle of a tenant or a namespace is at a broker and may leave it."""
+        return bundle in self._owners.bundles[row] and _is_free_of(self._stay, name, bundle)
 
     def _can_lose_any(self) -> Pieces[bool]:
         """Whether the others can take each broker's bundles, the largest first to the least used,
@@ -434,6 +466,11 @@ class _Planning:
                 return False
             usages[row] = after
         return True
+
+
+def _limits(names: Iterable[str]) -> Reason:
+    """That another move would pass these limits."""
+    return Reason(LIMITS.code, f"{LIMITS.text}: that of {', '.join(names)}")
 
 
 def _is_free(stay: frozenset[str], bundle: str) -> bool:

@@ -62,7 +62,9 @@ class GoalShown(Shape):
     promise: Promise
     progress: Progress
     waits: Reason | None
-    """Why an approved order does nothing now."""
+    """Why an approved order does nothing now, or what it waits for between its moves (`OwnMoves`,
+    `Clients`, `Reports`).
+    """
     pause_seconds: float
     """The pause of a client that counts for each move of now."""
     pause_source: PauseSource

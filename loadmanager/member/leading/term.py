@@ -138,6 +138,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         began_s=began_s,
     )
     operations.goals.hold, operations.goals.planning.refresh = warm_up.reason, feed.refresh
+    operations.goals.work.steady.departures = cluster.brokers.departures
     await _restore(base, quotas, feed)
     if load_manager.records.log is not None:
         load_manager.records.log.begin(view)
@@ -230,6 +231,7 @@ async def _members(parts: TermParts) -> TermMembers:
         record=record,
     )
     await members.restore(parts.operations.overview.since_ms)
+    parts.operations.goals.work.steady.unserved = members.unserved
     return members
 
 

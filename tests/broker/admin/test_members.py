@@ -17,6 +17,7 @@ from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.leader.brokers import Departure
 from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.findings import TermFindings
+from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.members import TermMembers
 
 HALF = "acme/orders/0x00000000_0x40000000"
@@ -41,6 +42,16 @@ async def absent(served: Served, name: str, at: int = 0, **wanted: Any) -> dict[
     return entry
 
 
+def assert_goals_know(served: Served, lost: str) -> None:
+    """Goals read the book, and who left as far as the leader's broker saw it."""
+    operations = served.brokers[0].use.leading.operations
+    assert operations is not None
+    assert isinstance(operations.goals, TermGoals)
+    steady = operations.goals.work.steady
+    assert [it.broker for it in steady.unserved()] == [lost]
+    assert [it.broker for it in steady.departures()] == [lost]
+
+
 async def test_a_lost_broker_is_remembered() -> None:
     """Its session expires: since when, and what it owned, first without an owner, then placed."""
     async with serving(brokers=3) as served:
@@ -52,6 +63,7 @@ async def test_a_lost_broker_is_remembered() -> None:
         served.brokers[1].store.expire()
         entry = await absent(served, name, how="lost", bundles=2, placed=0)
         assert entry["waiting"] == [HALF, OTHER]
+        assert_goals_know(served, name)
         await absent(served, name, sign="cannot be reached")
         page = await served.get("/metrics")
         assert 'loadmanager_lost_brokers{cluster="standalone",' in page

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from clusters.views import a_report, a_view, without_policies
@@ -29,6 +30,7 @@ from loadmanager.engine.policies.isolation import AutoFailover, IsolationPolicy
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.reason import Reason
 
 SETTINGS = StrategySettings(shedder="BalancedShedder")
 SEEDS = range(25)
@@ -280,6 +282,26 @@ def test_names_come_apart_around_a_bundle_that_stays(*, pinned: bool) -> None:
     }
 
 
+def test_names_come_apart_in_turns_where_each_makes_room_for_the_other() -> None:
+    """Two brokers, both three quarters full, with half of each name: one side is full before the
+    other has left. Nothing moves twice.
+    """
+    halves = {
+        broker: {
+            f"t/{name}/0x{at:08x}_0x{at + 1:08x}": 0.75 / 20
+            for name in ("one", "two")
+            for at in range(first, first + 10)
+        }
+        for broker, first in (("b0:8080", 0), ("b1:8080", 10))
+    }
+    made = plan(snapshot_of(halves), SETTINGS, Apart(("t/one", "t/two")))
+    assert (made.reached, len(made.moves)) == (True, 20)
+    assert len({move.bundle for move in made.moves}) == 20
+    sources = [move.source for move in made.moves]
+    turns = sum(before != after for before, after in pairwise(sources))
+    assert turns >= 2
+
+
 GOALS: list[Goal] = [Even(2), Filled("b00:8080"), Emptied("b01:8080")]
 
 
@@ -297,7 +319,7 @@ def test_limits_hold(goal: Goal, limits: PlanLimits, key: str, most: float) -> N
     made = plan(snapshot_of(loads_of(3)), SETTINGS, goal, limits)
     assert getattr(made.curve[-1], key) <= most
     assert made.moves
-    assert (made.reached, made.ends.code) == (False, "Limits")
+    assert made.ends == Reason("Limits", f"another move would pass a limit: that of {key}")
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: type(goal).__name__)
@@ -346,6 +368,36 @@ def test_what_nothing_helps_is_said() -> None:
     loads: Loads = {"b0:8080": {"t/n/0x00000000_0x80000000": 0.8}, "b1:8080": {}}
     made = plan(snapshot_of(loads), SETTINGS, Even(1))
     assert (made.moves, made.reached, made.ends.code) == ((), False, "NothingHelps")
+
+
+def test_what_nothing_helps_names_what_is_cordoned() -> None:
+    """Its room does not count, and it is in no figure of how even the others are."""
+    one = "t/n/0x00000000_0x80000000"
+    loads: Loads = {"b0:8080": {one: 0.8}, "b1:8080": {}, "b2:8080": {A: 0.3}}
+    wishes = Wishes(cordons={"b1:8080": Cordon(1)})
+    made = plan(snapshot_of(loads, wishes=wishes), SETTINGS, Even(1))
+    text = "no other move would help; nothing goes to what is cordoned: b1:8080"
+    assert made.ends == Reason("NothingHelps", text)
+    point = made.curve[0]
+    assert point.farthest == pytest.approx(point.spread) == pytest.approx(0.25, abs=0.01)
+
+
+def test_what_cannot_leave_an_emptied_broker_is_named() -> None:
+    """So that somebody may look at it; the spread is that of the others."""
+    loads: Loads = {"b0:8080": {A: 0.3, B: 0.3}, "b1:8080": {}, "b2:8080": {}}
+    limits = PlanLimits(stay=(B,))
+    made = plan(snapshot_of(loads), SETTINGS, Emptied("b0:8080"), limits)
+    assert (len(made.moves), made.curve[0].spread) == (1, 0)
+    text = f"1 bundle may not leave, or no other has room: {B}"
+    assert made.ends == Reason("NothingHelps", text)
+
+
+def test_a_limit_of_seconds_is_named_with_that_of_clients() -> None:
+    """Which of both it was, a plan does not know."""
+    made = plan(
+        snapshot_of(loads_of(3)), SETTINGS, Even(2), PlanLimits(clients=7, client_seconds=9)
+    )
+    assert made.ends.text.endswith(": that of clients or their seconds")
 
 
 def test_what_has_to_stay_is_counted() -> None:

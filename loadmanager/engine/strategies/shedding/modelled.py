@@ -434,12 +434,7 @@ class ModelledBrokers:
         from that. Cordoned ones and one that is to be emptied do not count; one that takes nothing
         by itself does.
         """
-        takes = np.ones(len(self.names), np.bool_)
-        takes[[self._row_of[it] for it in self._snapshot.wishes.cordons if it in self._row_of]] = (
-            False
-        )
-        if self._emptied is not None:
-            takes[self._row_of[self._emptied]] = False
+        takes = self._compared()
         farthest = 0.0
         for group in self.reach.together:
             rows = group[takes[group]]
@@ -448,6 +443,22 @@ class ModelledBrokers:
                 off = np.abs(usage - (usage * size).sum() / size.sum()).max()
                 farthest = max(farthest, float(off))
         return farthest
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the usage of these brokers."""
+        usage = self.usage[self._compared()]
+        return float(usage.std()) if len(usage) else 0.0
+
+    def _compared(self) -> NDArray[np.bool_]:
+        """Without cordoned brokers and one that is to be emptied."""
+        takes = np.ones(len(self.names), np.bool_)
+        takes[[self._row_of[it] for it in self._snapshot.wishes.cordons if it in self._row_of]] = (
+            False
+        )
+        if self._emptied is not None:
+            takes[self._row_of[self._emptied]] = False
+        return takes
 
     def row(self, broker: str) -> int:
         """The row of a broker. Raises `KeyError` for one that does not report."""
