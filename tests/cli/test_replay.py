@@ -81,7 +81,7 @@ def test_what_a_move_costs_can_be_set(capsys: pytest.CaptureFixture[str]) -> Non
     assert usual["moves"] > 0
     assert longer["pause_s"] == pytest.approx(2 * usual["pause_s"])
     assert longer["spread"] == usual["spread"] != calm["spread"]
-    ours = "BalancedShedder+BalancedPlacement"
+    ours = "BalancedShedder+BalancedPlacement,loadManagerBalancedDifferencePercent=4"
     short, long = (days("--pause", pause, strategy=ours)["moves"] for pause in ("0.15", "0.6"))
     assert short > long
 
