@@ -66,6 +66,8 @@ class FleetShown(PictureShown):
     held_code: str | None
     """The word that `held` begins with, for programs."""
     paused_until: int | None
+    decides_by: dict[str, str]
+    """Keys of broker.conf, as they are in force where cycles decide; not named: the default."""
     canary: CanaryShown | None
     """Null without `canaryNamespace`, and in the modes that move nothing."""
     cost: Cost

@@ -244,7 +244,8 @@ def lived_again(
         losses, texts = _losses(
             admin, wanted.without, cluster
         )  # where bundles go needs no recorded load
-        raise type(error)("\n".join([str(error), *(texts if losses else ())])) from None
+        kind = BadInputError if isinstance(error, BadInputError) else OperationalError
+        raise kind("\n".join([str(error), *(texts if losses else ())])) from None
     price = price_in(lately.settings) if price is None else price
     notes = legend(answer.rows()) if answer.has_figures else []
     notes += [] if lately.present else MOVES.splitlines()
