@@ -24,6 +24,7 @@ from loadmanager.kit.addresses import AdvertisedListener, BrokerAddress, is_addr
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.model import Shape
+from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.units import MIB
 from loadmanager.leader import story
@@ -64,6 +65,17 @@ LOST_MAX = 100_000
 _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Balancing:
+    """Whether cycles run and may move something; `mode` and `held`: of a daemon, see
+    `ClusterShown`.
+    """
+
+    on: bool
+    mode: str | None = None
+    held: Reason | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermOverview:
     """Implements `leader.ports.operating.Overview` for one term."""
@@ -74,8 +86,7 @@ class TermOverview:
     moves: Moves
     draining: Draining
     owners: OwnerTracker
-    balancing: Callable[[], bool]
-    """Whether this leader runs shedding cycles."""
+    balancing: Callable[[], Balancing]
     load_manager: LoadManager
 
     # Brokers
@@ -89,7 +100,7 @@ class TermOverview:
             self.moves.cluster.view.knows_owners,
         )
         shedder, placement = registry.acting(strategies, extensible=extensible)
-        queue = self.moves.queue
+        queue, balancing = self.moves.queue, self.balancing()
         return ClusterShown(
             at=self.moves.term.clock.now_ms(),
             leader=LeaderShown(
@@ -101,7 +112,9 @@ class TermOverview:
             manager="extensible" if extensible else "modular",
             shedder=shedder.name,
             placement=placement.name,
-            balancing=self.balancing() and strategies.shedding_enabled,
+            balancing=balancing.on and strategies.shedding_enabled,
+            mode=balancing.mode,
+            held=None if balancing.held is None else str(balancing.held),
             cycles=self.load_manager.cycles,
             paused=PauseShown.of(wishes.pause()),
             moves=MovesCount(waiting=queue.waiting, running=queue.running()),

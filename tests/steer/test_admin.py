@@ -67,3 +67,18 @@ async def test_what_only_brokers_have(tmp_path: Path, capsys: pytest.CaptureFixt
             code, said = await console.run(line)
             assert code == 1, line
             assert expected in said, (line, said)
+
+
+async def test_status_says_mode_and_hold_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That a daemon only advises is no balancing that somebody switched off."""
+    async with a_cluster(tmp_path / "advise") as url:
+        console = Console(url, capsys)
+        said = await console.until_it_says("status", "mode advise: this daemon says what to move")
+        assert "BALANCING IS OFF" not in said
+    async with a_cluster(tmp_path / "act", "act") as url:
+        console = Console(url, capsys)
+        said = await console.until_it_says("status", "NOTHING IS MOVED NOW: PulsarBalances: ")
+        assert said.index("NOTHING IS MOVED NOW") < said.index("2 brokers")
+        assert "balancing waits (PulsarBalances): 0 moves under way, 0 wait" in said

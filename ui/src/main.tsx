@@ -188,7 +188,8 @@ function status(now: Cluster): { text: string; level: string } {
     const text = `${plural(stale, "broker is", "brokers are")} late with the report.`;
     return { text, level: "warn" };
   }
-  if (!now.balancing) return { text: "The balancer is switched off.", level: "warn" };
+  if (now.held) return { text: `Nothing is moved now: ${now.held}.`, level: "warn" };
+  if (!now.balancing && (now.mode ?? "act") === "act") return { text: "The balancer is switched off.", level: "warn" };
   if (queue.running || queue.waiting) {
     const waiting = queue.waiting ? `, ${queue.waiting} wait` : "";
     return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
@@ -235,6 +236,7 @@ function Summary(): JSX.Element | null {
       <p class={`status ${level}`}>
         <i aria-hidden="true" /> <Told text={text} />
       </p>
+      {now.mode && <Tile name="Mode">{now.mode}</Tile>}
       <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>

@@ -99,6 +99,12 @@ GOES_ON = (
     "stored topics that are open go on as long as no session is known to be over; until the store "
     "answers, nothing is opened, placed, moved, split or set"
 )
+DOES = {
+    "observe": "this daemon watches, and neither plans nor moves anything",
+    "advise": "this daemon says what to move, and moves nothing: `decisions`, `plans list`",
+    "approve": "this daemon moves what somebody approves: `plans list`",
+}
+"""Mode of a daemon → what it does, if that is less than to balance by itself."""
 MANY_TIMES = 100
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -153,7 +159,7 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     absent, lapses, downs = who_left(admin, cluster.absent, cluster.at)
     absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
-    lines = list(_store(cluster))
+    lines = [*_store(cluster), *of_daemon(cluster)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
@@ -362,17 +368,38 @@ def _switched(admin: AdminClient, cluster: ClusterShown) -> str:
         key, last = switch
         was = "not set" if last.before is None else last.before
         return f" since {clock(last.ts)} by {last.who} ({key}, which was {was})"
-    return "" if cluster.balancing else f" (see {' and '.join(SWITCHES)} in `settings list --all`)"
+    if cluster.balancing:
+        return ""
+    if cluster.fleet is not None:
+        return f" (see {SWITCHES[1]} in the daemon's configuration)"
+    return f" (see {' and '.join(SWITCHES)} in `settings list --all`)"
+
+
+def of_daemon(cluster: ClusterShown) -> Iterator[str]:
+    """Why a daemon moves nothing, and what its mode does if that is less than to act."""
+    if cluster.held is not None:
+        nothing = "DECIDED" if cluster.mode == "advise" else "MOVED"
+        yield f"NOTHING IS {nothing} NOW: {cluster.held}"
+    if cluster.mode in DOES:
+        yield f"mode {cluster.mode}: {DOES[cluster.mode]}"
 
 
 def _balancing(cluster: ClusterShown, switched: str) -> str:
     """Whether bundles are moved by themselves."""
+    if cluster.mode in DOES:
+        return f"this daemon moves nothing by itself: its mode is {cluster.mode}"
     if not cluster.balancing:
         paused = "" if cluster.paused is None else f"; {paused_text(cluster.paused)}"
         return f"BALANCING IS OFF{switched}{paused}"
     moves = cluster.moves
     if cluster.paused is not None:
         now = paused_text(cluster.paused)
+    elif cluster.held is not None:
+        code = cluster.held.partition(":")[0]
+        return (
+            f"balancing waits ({code}): {count_of(moves.running, 'move')} under way, "
+            f"{moves.waiting} wait"
+        )
     elif moves.running or moves.waiting:
         now = f"{count_of(moves.running, 'move')} under way, {moves.waiting} wait"
     else:
@@ -450,7 +477,8 @@ class _Look:
 def _top(look: _Look, late_ms: float) -> Iterator[Shown]:
     cluster = look.cluster
     lines = _status(cluster, look.absences, (), None, late_ms, balancing=_balancing(cluster, ""))
-    yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
+    above = [*_store(cluster), *of_daemon(cluster)]
+    yield [f"{time_of_day(cluster.at)}", *above, *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     yield table(TOP_HEADERS, [_row(broker) for broker in order[:TOP_BROKERS]])
     rows = [
