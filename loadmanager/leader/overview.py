@@ -162,6 +162,11 @@ class TermOverview:
             load = self.moves.cluster.view.load_data.get(name)
         modelled, error = self.load_manager.usage.usages.get(name, (None, None))
         weights, now_ms = self.load_manager.strategies.value.weights, self.moves.term.clock.now_ms()
+        figures = _fields(
+            ReportShown, None if load is None else report_shown(load, weights, now_ms)
+        )
+        if figures["usage"] is not None:
+            figures["usage"] = self.load_manager.usage.counted(name, figures["usage"])
         return BrokerShown(
             broker=name,
             modelled=modelled,
@@ -175,7 +180,7 @@ class TermOverview:
             version=None if report is None else report.broker_version_string,
             started_at=int(report.start_timestamp) if report and report.start_timestamp else None,
             disks=_disks(self.moves.cluster.disks(name)),
-            **_fields(ReportShown, None if load is None else report_shown(load, weights, now_ms)),
+            **figures,
         )
 
     # Bundles

@@ -83,6 +83,15 @@ class ModelledUsage:
     _lately: HeadroomLately = field(default_factory=HeadroomLately)
     doubts: dict[str, Reason] = field(default_factory=dict)
     """brokerId → why its sensor does not count."""
+    doubted_since: dict[str, int] = field(default_factory=dict)
+    """brokerId → the cycle that began to doubt its sensor, in milliseconds since the epoch."""
+
+    def counted(self, broker: str, shown: float) -> float:
+        """What a broker uses, as decisions count it: what its sensors show, or by the model, where
+        these do not count.
+        """
+        modelled = self.usages.get(broker)
+        return shown if modelled is None or broker not in self.doubts else modelled[0]
 
     def look(
         self, snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
@@ -110,6 +119,9 @@ class ModelledUsage:
         self.headroom = headroom and replace(headroom, closed=int(closed.sum()))
         before = self.doubts
         self.doubts = {doubt.broker: Reason(doubt.code, doubt.text) for doubt in model.doubts}
+        self.doubted_since = {
+            name: self.doubted_since.get(name, snapshot.now_ms) for name in self.doubts
+        }
         if by_shedder:
             return ()
         return tuple(

@@ -70,7 +70,8 @@ function spread(brokers: Broker[]): string {
     .filter((broker) => runs(broker) && broker.usage !== null)
     .map((broker) => broker.usage ?? 0);
   if (!loads.length) return "–";
-  return `${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
+  const modelled = brokers.some((broker) => runs(broker) && broker.sensor) ? "≈ " : "";
+  return `${modelled}${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
 }
 
 /** Below what the traffic may grow to, and what of it one broker fewer could carry. */

@@ -227,7 +227,7 @@ def _status(
         yield missing
     yield from (it.text for it in absences if it.over_ms is None)
     loads = [broker.usage for broker in live if broker.usage is not None]
-    load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
+    load = f", load {min(loads):.0%} to {max(loads):.0%}{modelled_count(live)}" if loads else ""
     rate = sum(broker.rate or 0 for broker in live)
     size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
@@ -263,6 +263,12 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def modelled_count(brokers: Iterable[BrokerShown]) -> str:
+    """How many of the loads are the model's, since their sensors do not count; empty: none."""
+    count = sum(each.sensor is not None for each in brokers)
+    return f" ({count} by the model: `findings` says why)" if count else ""
 
 
 def _over(
@@ -495,7 +501,7 @@ def _row(broker: BrokerShown) -> tuple[str | float | int | None, ...]:
     return (
         broker.broker,
         bar(usage),
-        f"{usage:.0%}",
+        f"{usage:.0%}" if broker.sensor is None else f"{usage:.0%} (model)",
         None if cpu is None else 100 * cpu,
         broker.bundles,
         broker.rate,

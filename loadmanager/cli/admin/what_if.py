@@ -48,7 +48,10 @@ def _cluster_now(admin: AdminClient) -> ClusterShown | None:
 def _reported(cluster: ClusterShown | None) -> float | None:
     """The mean usage of the brokers by their last reports, in percent; None: not known."""
     brokers = [] if cluster is None else cluster.brokers
-    used = [each.usage for each in brokers if each.state not in AWAY and each.usage is not None]
+    there = [each for each in brokers if each.state not in AWAY and each.usage is not None]
+    if any(each.sensor is not None for each in there):  # what was recorded is what they showed
+        return None
+    used = [each.usage for each in there if each.usage is not None]
     return 100 * fmean(used) if used else None
 
 
@@ -100,7 +103,9 @@ def _losses(
     except LoadManagerError as error:
         return None, [f"where the bundles of {', '.join(lost)} would go is not said: {error}"]
     brokers_now = () if cluster is None else cluster.brokers
-    reported = {it.broker: it.usage for it in brokers_now if it.usage is not None}
+    reported = {
+        it.broker: it.usage for it in brokers_now if it.usage is not None and it.sensor is None
+    }
     return raw, list(losses_text(loss, reported))
 
 

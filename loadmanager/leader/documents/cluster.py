@@ -107,8 +107,8 @@ class BrokerShown(ReportShown):
     version: str | None
     started_at: int | None
     modelled: float | None = None
-    """Its usage by the model, from its traffic and what it differs by; `usage` is what its sensors
-    show.
+    """Its usage by the model, from its traffic and what it differs by. `usage` is what its sensors
+    show, or this, where `sensor` says why these do not count.
     """
     model_error: float | None = None
     """The mean error of `modelled`."""
