@@ -676,8 +676,8 @@ class _Fit:
         """What is said of a mistrusted sensor whose present figure is none that raises doubts."""
         likely = f"{says:.0%} ± {error:.0%} is likely, which counts"
         if self.state[SAME, row] >= STUCK_REPORTS:
-            shows = f"its CPU sensor stands still at {self.shown[row]:.0%}, whatever its traffic does"
-            return f"{shows}; now {likely} until it changes"
+            shows = f"its CPU sensor stands still at {self.shown[row]:.0%}"
+            return f"{shows}, whatever its traffic does; now {likely} until it changes"
         count = TRUSTED_AGAIN - MISTRUSTED
         return (
             "its CPU sensor contradicted its traffic in earlier reports; now it shows "
