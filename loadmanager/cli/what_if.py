@@ -269,8 +269,8 @@ class WhatIfAnswer:
         if not self._present:
             return self._calibration.text()
         text = (
-            "one load stands for all this time, and the model is made of it: how far off it is with "
-            "another load is not known"
+            "one load stands for all this time, and the model is made of it: how far off it is "
+            "with another load is not known"
         )
         if not self._model_off:
             return text

@@ -145,6 +145,7 @@ class TermOverview:
             cordoned=headroom.closed,
             looks=headroom.looks,
             since=headroom.since_ms,
+            last=headroom.last_ms,
         )
 
     def _broker(self, name: str, listener: str, secure: bool) -> BrokerShown:

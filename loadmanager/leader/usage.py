@@ -37,6 +37,8 @@ class SteadyHeadroom:
     """The number of cycles that it is the median of."""
     since_ms: int
     """When the first of them was."""
+    last_ms: int
+    """And the last one."""
     closed: int = 0
     """How many brokers had a cordon in them, and so no room."""
 
@@ -68,7 +70,7 @@ class HeadroomLately:
             median(each.least for each in rooms),
             median(each.least_without_one for each in rooms),
         )
-        return SteadyHeadroom(resource, middle, len(same), same[0][0])
+        return SteadyHeadroom(resource, middle, len(same), same[0][0], same[-1][0])
 
 
 @dataclass(slots=True)

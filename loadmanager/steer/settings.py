@@ -77,7 +77,8 @@ class FleetSettings:
         "webhookTemplate",
         "",
         "The JSON of a notice with the places {cluster}, {kind}, {text}, {at} (milliseconds) and "
-        '{time} (ISO 8601, UTC); empty: an object of these. For a chat: `{"text": "{cluster}: {text}"}`',
+        "{time} (ISO 8601, UTC); empty: an object of these. For a chat: "
+        '`{"text": "{cluster}: {text}"}`',
         secret=True,
     )
     canary_namespace: str = conf(

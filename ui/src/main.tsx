@@ -91,9 +91,10 @@ function headroom(room: NonNullable<Cluster["headroom"]>, { brokers, replay }: C
   const errors = brokers.flatMap(({ modelError }) => modelError ?? []);
   const points = (100 * errors.reduce((sum, error) => sum + error, 0)) / errors.length;
   const off = errors.length ? ` The model of usage is ${points.toFixed(1)} points off on the mean.` : "";
+  const last = typeof room.last === "number" ? ` By the cycles until ${utc(room.last)}.` : "";
   const replayed = replay ? ` And ${replay.text}.` : "";
   return (
-    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.${off}${replayed}`}>
+    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.${off}${last}${replayed}`}>
       × {all} <small>({fewer} without one)</small>
     </abbr>
   );

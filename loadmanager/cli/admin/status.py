@@ -354,14 +354,23 @@ def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
     only = "only " if without_one < 1 else ""
     lost = f"{only}{_times(without_one)} it" if without_one else "and no other broker has room"
     text += f", {lost} if the broker with most room is lost"
+    text = _when(room) + text
     if room.cordoned:
         verb = "counts" if room.cordoned == 1 else "count"
         basis.append(f"{count_of(room.cordoned, 'cordoned broker')} {verb} as full")
-    if room.looks > 1 and room.since is not None:
-        basis.append(f"the median of {room.looks} cycles since {time_of_day(room.since)}")
     if errors and room.measurable:
         basis.append(f"the model of usage is {100 * fmean(errors):.1f} points off on the mean")
     return f"{text} ({'; '.join(basis)})" if basis else text
+
+
+def _when(room: HeadroomShown) -> str:
+    """Of when headroom is: of cycles, which may have seen another load than that of now."""
+    if room.since is None:
+        return ""
+    if room.looks > 1:
+        until = "" if room.last is None else f" to {time_of_day(room.last)}"
+        return f"by the median of {room.looks} cycles from {time_of_day(room.since)}{until}, "
+    return f"by the cycle at {time_of_day(room.since)}, "
 
 
 def _times(factor: float) -> str:

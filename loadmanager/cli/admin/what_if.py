@@ -90,7 +90,7 @@ def _headroom(cluster: ClusterShown | None, times: float) -> list[str]:
     room = None if cluster is None else cluster.headroom
     if times == 1.0 or room is None:
         return []
-    return [f"`status` says by the last reports: {headroom_text(room, [])}"]
+    return [f"`status` says: {headroom_text(room, [])}"]
 
 
 def _losses(

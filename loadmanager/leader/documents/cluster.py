@@ -151,6 +151,8 @@ class HeadroomShown(Shape):
     """The figures are the medians of so many cycles with these brokers, within five minutes."""
     since: int | None = None
     """When the first of these cycles was."""
+    last: int | None = None
+    """When the last of them was: the load may be another one now."""
 
     @property
     def measurable(self) -> bool:
