@@ -67,13 +67,13 @@ _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 @dataclass(frozen=True, slots=True)
 class Balancing:
-    """Whether cycles run and may move something; `mode` and `held`: of a daemon, see
+    """Whether cycles run and may move something; `mode` and `hold`: of a daemon, see
     `ClusterShown`.
     """
 
     on: bool
     mode: str | None = None
-    held: Reason | None = None
+    hold: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class TermOverview:
             placement=placement.name,
             balancing=balancing.on and strategies.shedding_enabled,
             mode=balancing.mode,
-            held=None if balancing.held is None else str(balancing.held),
+            hold=None if balancing.hold is None else str(balancing.hold),
             cycles=self.load_manager.cycles,
             paused=PauseShown.of(wishes.pause()),
             moves=MovesCount(waiting=queue.waiting, running=queue.running()),

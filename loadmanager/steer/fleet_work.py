@@ -299,8 +299,8 @@ class _Built:
 
     def _balancing(self) -> Balancing:
         mode = self.settings.value.mode
-        held = None if mode == OBSERVE else self.hold.shown_reason()
-        return Balancing(mode == ACT, mode, held)
+        hold = None if mode == OBSERVE else self.hold.shown_reason()
+        return Balancing(mode == ACT, mode, hold)
 
     def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
         try:

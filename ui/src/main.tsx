@@ -190,7 +190,7 @@ function status(now: Cluster): { text: string; level: string } {
     const text = `${plural(stale, "broker is", "brokers are")} late with the report.`;
     return { text, level: "warn" };
   }
-  if (now.held) return { text: `Nothing is moved now: ${now.held}.`, level: "warn" };
+  if (now.hold) return { text: `Nothing is moved now: ${now.hold}.`, level: "warn" };
   if (!now.balancing && (now.mode ?? "act") === "act") return { text: "The balancer is switched off.", level: "warn" };
   if (queue.running || queue.waiting) {
     const waiting = queue.waiting ? `, ${queue.waiting} wait` : "";

@@ -392,9 +392,9 @@ def _switched(admin: AdminClient, cluster: ClusterShown) -> str:
 
 def of_daemon(cluster: ClusterShown) -> Iterator[str]:
     """Why a daemon moves nothing, and what its mode does if that is less than to act."""
-    if cluster.held is not None:
+    if cluster.hold is not None:
         nothing = "DECIDED" if cluster.mode == "advise" else "MOVED"
-        yield f"NOTHING IS {nothing} NOW: {cluster.held}"
+        yield f"NOTHING IS {nothing} NOW: {cluster.hold}"
     if cluster.mode in DOES:
         yield f"mode {cluster.mode}: {DOES[cluster.mode]}"
 
@@ -409,8 +409,8 @@ def _balancing(cluster: ClusterShown, switched: str) -> str:
     moves = cluster.moves
     if cluster.paused is not None:
         now = paused_text(cluster.paused)
-    elif cluster.held is not None:
-        code = cluster.held.partition(":")[0]
+    elif cluster.hold is not None:
+        code = cluster.hold.partition(":")[0]
         return (
             f"balancing waits ({code}): {count_of(moves.running, 'move')} under way, "
             f"{moves.waiting} wait"

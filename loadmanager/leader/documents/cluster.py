@@ -169,7 +169,7 @@ class ClusterShown(Shape):
     shedder: str
     placement: str
     balancing: bool
-    """Whether shedding cycles run and may move something; `held` says why that waits."""
+    """Whether shedding cycles run and may move something; `hold` says why that waits."""
     cycles: int
     """Shedding cycles of this term."""
     paused: PauseShown | None
@@ -195,7 +195,7 @@ class ClusterShown(Shape):
     """The cluster's name in the daemon beside Pulsar that answers; null: a broker does."""
     mode: str | None = None
     """What this daemon does: observe, advise, approve or act; null: a broker answers."""
-    held: str | None = None
+    hold: str | None = None
     """Why this daemon moves, or decides, nothing now."""
     store_silent_ms: int | None = None
     """For how long the metadata store has not answered the leader, where it should have; null: it
