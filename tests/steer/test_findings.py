@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leader.documents import a_move_shown
+from msgspec import UNSET
 from steer.watched import Watching, watching
 
 from loadmanager.cli.admin.brokers import modelled_text
@@ -49,7 +50,9 @@ async def test_a_daemon_finds_its_own_moves_back_and_forth(tmp_path: Path) -> No
 
 async def test_a_broker_without_a_sensor_uses_what_the_model_says(tmp_path: Path) -> None:
     """In its row, in the list of clusters, and as a finding within minutes."""
-    async with watching(tmp_path, (6, 5, 5)) as daemon:
+    settings = {"loadBalancerLoadSheddingStrategy": "BalancedShedder"}
+    placement = {"loadBalancerLoadPlacementStrategy": "BalancedPlacement"}
+    async with watching(tmp_path, (6, 5, 5), settings={**settings, **placement}) as daemon:
         daemon.pulsar.switch_off()
         blind = daemon.pulsar.brokers[2]
         daemon.pulsar.no_cpu.add(blind)
@@ -65,7 +68,11 @@ async def test_a_broker_without_a_sensor_uses_what_the_model_says(tmp_path: Path
         assert row.usage == row.modelled
         assert (row.usage or 0) > 0.2
         assert modelled_text(row).endswith(": NoSensor")
-        assert modelled_count(rows) == " (1 by the model: `findings` says why)"
+        assert modelled_count(rows) == " (1 by the model: `brokers list` says why)"
+        last = next(daemon.work.load_manager.records.decisions.newest_first()).shown()
+        assert last.kind == "shed"
+        assert last.inputs is not UNSET
+        assert last.inputs.loads[blind].usage > 0.2
         standing = ClusterStanding(settings=parse("test", {"pulsar": daemon.pulsar.url()}))
         standing.leads(daemon.work, None)
         cluster = standing.summary()

@@ -268,7 +268,7 @@ def _status(
 def modelled_count(brokers: Iterable[BrokerShown]) -> str:
     """How many of the loads are the model's, since their sensors do not count; empty: none."""
     count = sum(each.sensor is not None for each in brokers)
-    return f" ({count} by the model: `findings` says why)" if count else ""
+    return f" ({count} by the model: `brokers list` says why)" if count else ""
 
 
 def _over(
