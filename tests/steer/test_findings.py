@@ -10,6 +10,7 @@ from steer.watched import Watching, watching
 
 from loadmanager.cli.admin.brokers import modelled_text
 from loadmanager.cli.admin.status import modelled_count
+from loadmanager.cli.admin.what_if import without_sensors
 from loadmanager.engine.load.wishes import Pin
 from loadmanager.leader.findings import samples
 from loadmanager.steer.clusters import ClusterStanding
@@ -73,6 +74,8 @@ async def test_a_broker_without_a_sensor_uses_what_the_model_says(tmp_path: Path
         assert last.kind == "shed"
         assert last.inputs is not UNSET
         assert last.inputs.loads[blind].usage > 0.2
+        (line,) = without_sensors(daemon.work.operations.overview.cluster(10))
+        assert line.startswith(f"what was recorded of {blind} is what sensors showed")
         standing = ClusterStanding(settings=parse("test", {"pulsar": daemon.pulsar.url()}))
         standing.leads(daemon.work, None)
         cluster = standing.summary()

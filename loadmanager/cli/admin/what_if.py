@@ -49,10 +49,20 @@ def _reported(cluster: ClusterShown | None) -> float | None:
     """The mean usage of the brokers by their last reports, in percent; None: not known."""
     brokers = [] if cluster is None else cluster.brokers
     there = [each for each in brokers if each.state not in AWAY and each.usage is not None]
-    if any(each.sensor is not None for each in there):  # what was recorded is what they showed
-        return None
     used = [each.usage for each in there if each.usage is not None]
     return 100 * fmean(used) if used else None
+
+
+def without_sensors(cluster: ClusterShown | None) -> list[str]:
+    """Whose recorded usage says less than they use; empty: nobody's."""
+    brokers = [] if cluster is None else cluster.brokers
+    blind = sorted(it.broker for it in brokers if it.sensor is not None)
+    if not blind:
+        return []
+    text = (
+        f"what was recorded of {named(blind)} is what sensors showed that do not count: a replay "
+    )
+    return [f"{text}goes by that, and `brokers list` says what the model counts in its place"]
 
 
 def _check_there(cluster: ClusterShown | None, wanted: WhatIf) -> None:
@@ -256,6 +266,7 @@ def lived_again(
     notes += [] if lately.present else MOVES.splitlines()
     lines = [*_counted(cluster, day, wanted), *lately.recorded]
     lines += _headroom(cluster, change["times"])
+    lines += without_sensors(cluster)
     lines += [NOT_REPORTED] if until is None and reported is None else []
     lost = wanted.lost(day) if until is None else ()
     losses, texts = _losses(admin, lost, cluster) if lost else (None, [])
