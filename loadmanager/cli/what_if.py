@@ -268,11 +268,13 @@ class WhatIfAnswer:
         """How far the replay is to be believed."""
         if not self._present:
             return self._calibration.text()
-        return (
-            "one load stands for all this time, without moves and losses of brokers that the "
-            "replay could be compared with; what is compared is the usage of each broker: by the "
-            f"model it is {100 * self._calibration.error:.1f} points off on the mean"
+        text = (
+            "one load stands for all this time, and the model is made of it: how far off it is "
+            "with another load is not known"
         )
+        if not self._model_off:
+            return text
+        return f"{text}; with this one it is {100 * self._calibration.error:.1f} points off"
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:
         """For people."""
@@ -345,7 +347,7 @@ class WhatIfAnswer:
             "asItWas": self._of(self.was, price),
             "changed": self._of(self.changed, price),
             "fewest": None if self.fewest is None else self._of(self.fewest[1], price),
-            "modelError": self._calibration.error,
+            "modelError": None if self._present else self._calibration.error,
             "explained": self._fit.explained,
             "off": None if self._present else self._calibration.off,
             "refused": [] if self._present else self._calibration.refused,

@@ -61,6 +61,7 @@ class TermFindings:
             loads=view.load_data if view.knows_owners else view.reports,
             published=view.traffic(),
             doubts=self.load_manager.usage.doubts,
+            doubted_since=self.load_manager.usage.doubted_since,
             delays=self.brokers.delays,
             leaders=self.members.leader_changes(),
             holding=held_limits(holding),

@@ -31,6 +31,7 @@ from loadmanager.engine.strategies.plan_document import (
     split_end,
 )
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding import balanced
 from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
@@ -274,7 +275,8 @@ class LoadManager:
     ) -> RecentDecision:
         """Put a cycle among the decisions; one that moves nothing together with others like it."""
         named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
-        inputs = inputs_of(snapshot, self.strategies.value, named)
+        counted = {"counted": self.usage.counted} if plan.strategy == balanced.SHEDDER.name else {}
+        inputs = inputs_of(snapshot, self.strategies.value, named, **counted)
         move_of = {move.bundle: move for move in moves}
         stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
         same = None if plan.unloads else (plan.strategy, stay)

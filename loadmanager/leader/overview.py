@@ -24,6 +24,7 @@ from loadmanager.kit.addresses import AdvertisedListener, BrokerAddress, is_addr
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.model import Shape
+from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.units import MIB
 from loadmanager.leader import story
@@ -64,6 +65,17 @@ LOST_MAX = 100_000
 _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Balancing:
+    """Whether cycles run and may move something; `mode` and `hold`: of a daemon, see
+    `ClusterShown`.
+    """
+
+    on: bool
+    mode: str | None = None
+    hold: Reason | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermOverview:
     """Implements `leader.ports.operating.Overview` for one term."""
@@ -74,8 +86,7 @@ class TermOverview:
     moves: Moves
     draining: Draining
     owners: OwnerTracker
-    balancing: Callable[[], bool]
-    """Whether this leader runs shedding cycles."""
+    balancing: Callable[[], Balancing]
     load_manager: LoadManager
 
     # Brokers
@@ -89,7 +100,7 @@ class TermOverview:
             self.moves.cluster.view.knows_owners,
         )
         shedder, placement = registry.acting(strategies, extensible=extensible)
-        queue = self.moves.queue
+        queue, balancing = self.moves.queue, self.balancing()
         return ClusterShown(
             at=self.moves.term.clock.now_ms(),
             leader=LeaderShown(
@@ -101,7 +112,9 @@ class TermOverview:
             manager="extensible" if extensible else "modular",
             shedder=shedder.name,
             placement=placement.name,
-            balancing=self.balancing() and strategies.shedding_enabled,
+            balancing=balancing.on and strategies.shedding_enabled,
+            mode=balancing.mode,
+            hold=None if balancing.hold is None else str(balancing.hold),
             cycles=self.load_manager.cycles,
             paused=PauseShown.of(wishes.pause()),
             moves=MovesCount(waiting=queue.waiting, running=queue.running()),
@@ -132,6 +145,7 @@ class TermOverview:
             cordoned=headroom.closed,
             looks=headroom.looks,
             since=headroom.since_ms,
+            last=headroom.last_ms,
         )
 
     def _broker(self, name: str, listener: str, secure: bool) -> BrokerShown:
@@ -149,6 +163,11 @@ class TermOverview:
             load = self.moves.cluster.view.load_data.get(name)
         modelled, error = self.load_manager.usage.usages.get(name, (None, None))
         weights, now_ms = self.load_manager.strategies.value.weights, self.moves.term.clock.now_ms()
+        figures = _fields(
+            ReportShown, None if load is None else report_shown(load, weights, now_ms)
+        )
+        if figures["usage"] is not None:
+            figures["usage"] = self.load_manager.usage.counted(name, figures["usage"])
         return BrokerShown(
             broker=name,
             modelled=modelled,
@@ -162,7 +181,7 @@ class TermOverview:
             version=None if report is None else report.broker_version_string,
             started_at=int(report.start_timestamp) if report and report.start_timestamp else None,
             disks=_disks(self.moves.cluster.disks(name)),
-            **_fields(ReportShown, None if load is None else report_shown(load, weights, now_ms)),
+            **figures,
         )
 
     # Bundles

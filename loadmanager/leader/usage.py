@@ -37,6 +37,8 @@ class SteadyHeadroom:
     """The number of cycles that it is the median of."""
     since_ms: int
     """When the first of them was."""
+    last_ms: int
+    """And the last one."""
     closed: int = 0
     """How many brokers had a cordon in them, and so no room."""
 
@@ -68,7 +70,7 @@ class HeadroomLately:
             median(each.least for each in rooms),
             median(each.least_without_one for each in rooms),
         )
-        return SteadyHeadroom(resource, middle, len(same), same[0][0])
+        return SteadyHeadroom(resource, middle, len(same), same[0][0], same[-1][0])
 
 
 @dataclass(slots=True)
@@ -83,6 +85,15 @@ class ModelledUsage:
     _lately: HeadroomLately = field(default_factory=HeadroomLately)
     doubts: dict[str, Reason] = field(default_factory=dict)
     """brokerId → why its sensor does not count."""
+    doubted_since: dict[str, int] = field(default_factory=dict)
+    """brokerId → the cycle that began to doubt its sensor, in milliseconds since the epoch."""
+
+    def counted(self, broker: str, shown: float) -> float:
+        """What a broker uses, as decisions count it: what its sensors show, or by the model, where
+        these do not count.
+        """
+        modelled = self.usages.get(broker)
+        return shown if modelled is None or broker not in self.doubts else modelled[0]
 
     def look(
         self, snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
@@ -110,6 +121,9 @@ class ModelledUsage:
         self.headroom = headroom and replace(headroom, closed=int(closed.sum()))
         before = self.doubts
         self.doubts = {doubt.broker: Reason(doubt.code, doubt.text) for doubt in model.doubts}
+        self.doubted_since = {
+            name: self.doubted_since.get(name, snapshot.now_ms) for name in self.doubts
+        }
         if by_shedder:
             return ()
         return tuple(

@@ -65,10 +65,11 @@ class ClusterStanding:
                 why=self.problem or self.waits,
             )
         work, picture, hold = self.work, self.work.picture, self.work.hold.shown_reason()
-        weights = work.load_manager.strategies.value.weights
+        weights, usage = work.load_manager.strategies.value.weights, work.load_manager.usage
+        answering = sorted(picture.answering & picture.reports.keys())
         usages = [
-            max_weighted_usage(picture.reports[broker], weights)
-            for broker in sorted(picture.answering & picture.reports.keys())
+            usage.counted(broker, max_weighted_usage(picture.reports[broker], weights))
+            for broker in answering
         ]
         goals = work.moves.cluster.wishes.goals.values()
         problem = picture.problems.get("brokers")
@@ -82,6 +83,7 @@ class ClusterStanding:
             brokers=len(picture.registered),
             lowest_usage=min(usages, default=None),
             highest_usage=max(usages, default=None),
+            modelled=sum(broker in usage.doubts for broker in answering),
             held=None if hold is None else str(hold),
             open_goals=sum(order.state != "ended" and not order.drain for order in goals),
             read_at=picture.brokers_ms,

@@ -66,6 +66,8 @@ class FleetShown(PictureShown):
     held_code: str | None
     """The word that `held` begins with, for programs."""
     paused_until: int | None
+    decides_by: dict[str, str]
+    """Keys of broker.conf, as they are in force where cycles decide; not named: the default."""
     canary: CanaryShown | None
     """Null without `canaryNamespace`, and in the modes that move nothing."""
     cost: Cost
@@ -86,6 +88,8 @@ class ClusterSummary(Shape):
     lowest_usage: float | None = None
     """Of the brokers that answer: 1.0 is what a broker has."""
     highest_usage: float | None = None
+    modelled: int = 0
+    """Of so many brokers the usage is that of the model, since their sensors do not count."""
     held: str | None = None
     """Why nothing is decided, or moved, now."""
     open_goals: int | None = None

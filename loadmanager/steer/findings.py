@@ -71,6 +71,7 @@ class FleetFindings:
                 loads=self._loads(now_ms),
                 published=view.traffic(),
                 doubts=self.load_manager.usage.doubts,
+                doubted_since=self.load_manager.usage.doubted_since,
                 leaders=tuple(self._changes),
                 lost=self._lost(now_ms),
                 usages=usages_of(self.load_manager),

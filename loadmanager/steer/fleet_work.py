@@ -20,7 +20,7 @@ from loadmanager.leader.events import EventHub
 from loadmanager.leader.load_manager import LeaderRecords, LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.moves_back import MovesBack
-from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.overview import Balancing, TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plan_records import PlanRecords
 from loadmanager.steer.acting import Acting
@@ -37,7 +37,7 @@ from loadmanager.steer.owner_records import OwnerRecords
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.recording import FleetRecorder
 from loadmanager.steer.rivals import Rivals
-from loadmanager.steer.settings import ACT, APPROVE
+from loadmanager.steer.settings import ACT, APPROVE, OBSERVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.split_orders import SplitOrders
 from loadmanager.steer.splitting import FleetSplitting
@@ -277,7 +277,7 @@ class _Built:
             moves=self.moves,
             draining=draining,
             owners=owners,
-            balancing=lambda: self.settings.value.mode == ACT,
+            balancing=self._balancing,
             load_manager=self.load_manager,
         )
         return FleetOperations(
@@ -296,6 +296,11 @@ class _Built:
             hold=self.hold,
             acting=self.acting,
         )
+
+    def _balancing(self) -> Balancing:
+        mode = self.settings.value.mode
+        hold = None if mode == OBSERVE else self.hold.shown_reason()
+        return Balancing(mode == ACT, mode, hold)
 
     def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
         try:

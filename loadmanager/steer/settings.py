@@ -76,8 +76,9 @@ class FleetSettings:
     webhook_template: str = conf(
         "webhookTemplate",
         "",
-        "The JSON of a notice with the places {cluster}, {kind}, {text} and {at}; empty: an object "
-        'of these. For a chat: `{"text": "{cluster}: {text}"}`',
+        "The JSON of a notice with the places {cluster}, {kind}, {text}, {at} (milliseconds) and "
+        "{time} (ISO 8601, UTC); empty: an object of these. For a chat: "
+        '`{"text": "{cluster}: {text}"}`',
         secret=True,
     )
     canary_namespace: str = conf(

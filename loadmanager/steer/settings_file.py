@@ -85,6 +85,8 @@ class ClusterSettings:
     """Where the lock of daemons on several hosts is, below a root of the cluster's own."""
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Key → text, as the file and the command line say."""
+    decides_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Key → text of the strategies, with what the daemon has other defaults for than a broker."""
 
     @property
     def has_tokens(self) -> bool:
@@ -185,7 +187,8 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
     try:
         _check_metadata(pulsar, fleet)
         slow = STORED_DEFAULTS if pulsar.metadata_url else {}
-        decided = ACTING_KEYS.parse({**DEFAULTS, **slow, **others})
+        texts = {**DEFAULTS, **slow, **others}
+        decided = ACTING_KEYS.parse(texts)
         return ClusterSettings(
             name,
             pulsar,
@@ -197,6 +200,7 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             TokenSettings(**own[TokenSettings]),
             _store(name, decided, fleet) if stored else None,
             dict(values),
+            {key: text for key, text in texts.items() if _of_strategies(key)},
         )
     except (ConfigError, BadInputError) as error:
         raise ConfigError(f"cluster {name}: {error}") from None
@@ -229,6 +233,12 @@ def _check_metadata(pulsar: PulsarSettings, fleet: FleetSettings) -> None:
 def _is_store_url(key: str) -> bool:
     declared = ACTING_KEYS.by_name().get(key)
     return declared is not None and (declared.leaf, declared.field) == (ZooKeeperSettings, "url")
+
+
+def _of_strategies(key: str) -> bool:
+    declared = ACTING_KEYS.by_name().get(key)
+    own = (StrategySettings, *registry.own_settings())
+    return declared is not None and declared.leaf in own
 
 
 def _store(name: str, decided: Settings, fleet: FleetSettings) -> ZooKeeperSettings:

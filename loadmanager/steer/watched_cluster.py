@@ -34,6 +34,7 @@ class WatchedCluster:
             held=None if hold is None else str(hold),
             held_code=None if hold is None else hold.code,
             paused_until=None if pause is None else pause.until_ms,
+            decides_by=dict(self.settings.decides_by),
             canary=None if self.work.canary is None else self.work.canary.shown(),
             cost=self.work.watching.reader.cost,
         )

@@ -62,24 +62,37 @@ def test_headroom_says_how_far_off_the_model_is(
 
 
 def test_headroom_says_its_basis() -> None:
-    """How many cycles it is the median of, and since when."""
+    """Of when it is: the load may be another one now."""
     room = HeadroomShown(
         resource="cpu", below_percent=80, times=2.0, times_without_one=1.5, looks=5, since=0
     )
-    basis = "(the median of 5 cycles since 00:00:00Z; the model of usage is 1.0 points off on the"
-    assert f"{basis} mean)" in headroom_text(room, [0.01])
+    room.last = 240_000
+    cycles = "by the median of 5 cycles from 00:00:00Z to 00:04:00Z, if the load were even, CPU "
+    assert headroom_text(room, [0.01]).startswith(cycles)
     room.looks = 1
-    assert headroom_text(room, []).endswith("lost")
+    assert headroom_text(room, []).startswith("by the cycle at 00:00:00Z, if the load were even")
 
 
 @pytest.mark.parametrize(
     ("times", "carried", "said"),
     [
-        (2, 10.0, "traffic × 2 fits: by the last reports, if the load were even, CPU would be be"),
-        (4, 10.0, "traffic × 4 fits while no broker is lost: by the last reports, "),
-        (6, 10.0, "traffic × 6 is too much for these brokers: by the last reports, "),
-        (2, 1.0, "traffic × 2 fits while no broker is lost: by the last reports, if the load were"),
-        (6, 1.0, "traffic × 6 may be too much: by the last reports, if the load were even, no"),
+        (
+            2,
+            10.0,
+            "traffic × 2 fits: by the cycle at 00:00:00Z, if the load were even, CPU would be be",
+        ),
+        (4, 10.0, "traffic × 4 fits while no broker is lost: by the cycle at 00:00:00Z, "),
+        (6, 10.0, "traffic × 6 is too much for these brokers: by the cycle at 00:00:00Z, "),
+        (
+            2,
+            1.0,
+            "traffic × 2 fits while no broker is lost: by the cycle at 00:00:00Z, if the load were",
+        ),
+        (
+            6,
+            1.0,
+            "traffic × 6 may be too much: by the cycle at 00:00:00Z, if the load were even, no",
+        ),
     ],
 )
 def test_whether_more_traffic_fits_by_the_last_reports(
@@ -95,6 +108,6 @@ def test_whether_more_traffic_fits_by_the_last_reports(
     (line,) = by_reports(cluster, WhatIf(times=times))
     assert line.startswith(said)
     (line,) = by_reports(cluster, WhatIf(times=times, added=1))
-    assert line.startswith("by the last reports, ")
+    assert line.startswith("by the cycle at 00:00:00Z, ")
     assert by_reports(cluster, WhatIf(added=1)) == []
     assert by_reports(None, WhatIf(times=times)) == []

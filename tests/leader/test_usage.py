@@ -90,7 +90,7 @@ def test_one_moment_does_not_change_headroom() -> None:
     assert look(4, 1.0) == 4.0
     steady = lately.steady(5 * 60_000, "abc", ("cpu", Headroom(4.4, 3.4, 0.1, 2.0, 1.0)))
     assert steady is not None
-    assert (steady.looks, steady.since_ms) == (5, 60_000)
+    assert (steady.looks, steady.since_ms, steady.last_ms) == (5, 60_000, 300_000)
     assert look(6, 2.0, brokers="ab") == 2.0
     assert look(7, 3.0, brokers="ab", resource="bandwidthOut") == 3.0
     assert lately.steady(8 * 60_000, "ab", None) is None

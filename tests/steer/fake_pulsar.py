@@ -120,6 +120,8 @@ class FakePulsar:
     """Whether a split divides a bundle; if not, it is answered as if it did."""
     topics_of: dict[str, int] = field(default_factory=dict)
     """Bundle → number of its topics; 1 for the others."""
+    no_cpu: set[str] = field(default_factory=set)
+    """Brokers that measure no CPU."""
     on_settings: OnSettings = _the_same
     """Called with each broker that is asked for its settings; what differs there."""
     on_split: OnSplit = _no_split
@@ -162,12 +164,13 @@ class FakePulsar:
         owned = self.owned(broker)
         stats = {bundle: self.stats(bundle) for bundle in owned}
         rate = sum(self.rates[bundle] for bundle in owned)
+        cpu = {"usage": min(200.0, 10 + rate / 10), "limit": 200.0}
         return {
             "webServiceUrl": f"http://{broker}",
             "pulsarServiceUrl": f"pulsar://{broker.split(':', maxsplit=1)[0]}:6650",
             "persistentTopicsEnabled": True,
             "nonPersistentTopicsEnabled": True,
-            "cpu": {"usage": min(200.0, 10 + rate / 10), "limit": 200.0},
+            "cpu": {"usage": 0.0, "limit": 0.0} if broker in self.no_cpu else cpu,
             "memory": {"usage": 70.0, "limit": 371.25},
             "directMemory": {"usage": 16.0, "limit": 384.0},
             "bandwidthIn": {"usage": 0.0, "limit": 1e6},

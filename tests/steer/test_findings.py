@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from leader.documents import a_move_shown
+from msgspec import UNSET
 from steer.watched import Watching, watching
 
+from loadmanager.cli.admin.brokers import modelled_text
+from loadmanager.cli.admin.status import modelled_count
+from loadmanager.cli.admin.what_if import without_sensors
 from loadmanager.engine.load.wishes import Pin
 from loadmanager.leader.findings import samples
+from loadmanager.steer.clusters import ClusterStanding
+from loadmanager.steer.settings_file import parse
 
 GRACE_MS = 30 * 60_000
 
@@ -41,6 +47,41 @@ async def test_a_daemon_finds_its_own_moves_back_and_forth(tmp_path: Path) -> No
         assert [kind for kind, _ in kinds(daemon)] == ["flapping"]
         counted = {sample.labels: sample.value for sample in samples(daemon.work.findings)}
         assert sum(counted.values()) == 1
+
+
+async def test_a_broker_without_a_sensor_uses_what_the_model_says(tmp_path: Path) -> None:
+    """In its row, in the list of clusters, and as a finding within minutes."""
+    settings = {"loadBalancerLoadSheddingStrategy": "BalancedShedder"}
+    placement = {"loadBalancerLoadPlacementStrategy": "BalancedPlacement"}
+    async with watching(tmp_path, (6, 5, 5), settings={**settings, **placement}) as daemon:
+        daemon.pulsar.switch_off()
+        blind = daemon.pulsar.brokers[2]
+        daemon.pulsar.no_cpu.add(blind)
+        for _ in range(4):
+            daemon.clock.pass_s(30)
+            await daemon.work.read()
+            await daemon.work.shed()
+        await daemon.work.findings.step()
+        rows = daemon.work.operations.overview.cluster(10).brokers
+        (row,) = [it for it in rows if it.broker == blind]
+        assert row.sensor is not None
+        assert row.sensor.code == "NoSensor"
+        assert row.usage == row.modelled
+        assert (row.usage or 0) > 0.2
+        assert modelled_text(row).endswith(": NoSensor")
+        assert modelled_count(rows) == " (1 by the model: `brokers list` says why)"
+        last = next(daemon.work.load_manager.records.decisions.newest_first()).shown()
+        assert last.kind == "shed"
+        assert last.inputs is not UNSET
+        assert last.inputs.loads[blind].usage > 0.2
+        (line,) = without_sensors(daemon.work.operations.overview.cluster(10))
+        assert line.startswith(f"what was recorded of {blind} is what sensors showed")
+        standing = ClusterStanding(settings=parse("test", {"pulsar": daemon.pulsar.url()}))
+        standing.leads(daemon.work, None)
+        cluster = standing.summary()
+        assert cluster.modelled == 1
+        assert (cluster.lowest_usage or 0) > 0.2
+        assert kinds(daemon) == [("sensor", blind)]
 
 
 async def test_a_daemon_finds_a_leader_that_changes(tmp_path: Path) -> None:

@@ -155,9 +155,10 @@ def test_bodies() -> None:
     """An object without a template; with one, the places are filled in as JSON."""
     given: dict[str, Any] = {"cluster": "c", "kind": "hold", "text": 'x "y"', "at_ms": 5}
     plain = {"cluster": "c", "kind": "hold", "text": 'x "y"', "at": 5}
+    plain["time"] = "1970-01-01T00:00:00Z"
     assert json.loads(body("", **given)) == plain
-    made = json.loads(body('{"a": "{kind} {at}", "b": {"c": "{text}"}}', **given))
-    assert made == {"a": "hold 5", "b": {"c": 'x "y"'}}
+    made = json.loads(body('{"a": "{kind} {at} {time}", "b": {"c": "{text}"}}', **given))
+    assert made == {"a": "hold 5 1970-01-01T00:00:00Z", "b": {"c": 'x "y"'}}
     assert json.loads(body('["{text}"]', **{**given, "text": "{at} {kind}"})) == ["{at} {kind}"]
 
 

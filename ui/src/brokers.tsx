@@ -132,7 +132,7 @@ function Row({ broker, cut }: { broker: Broker; cut: boolean }): JSX.Element {
       </span>
       <Bar broker={broker} />
       <span class="number strong" title={modelled && `by the model ${modelled}`}>
-        {broker.usage === null ? "–" : percent(broker.usage)}
+        {broker.usage === null ? "–" : `${broker.sensor ? "≈ " : ""}${percent(broker.usage)}`}
       </span>
       {runs(broker) && (
         <>

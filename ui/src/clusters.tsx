@@ -18,6 +18,7 @@ function text(cluster: ClusterSummary): string {
   const parts = [cluster.mode ?? "", plural(cluster.brokers ?? 0, "broker")];
   const { lowestUsage: low, highestUsage: high } = cluster;
   if (typeof low === "number" && typeof high === "number") parts.push(`${percent(low)} – ${percent(high)}`);
+  if (cluster.modelled) parts.push(`${cluster.modelled} by the model`);
   if (cluster.openGoals) parts.push(plural(cluster.openGoals, "goal"));
   if (typeof cluster.readAt === "number") parts.push(`read ${duration(Date.now() - cluster.readAt)} ago`);
   if (cluster.held) parts.push(cluster.held);

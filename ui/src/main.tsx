@@ -70,7 +70,8 @@ function spread(brokers: Broker[]): string {
     .filter((broker) => runs(broker) && broker.usage !== null)
     .map((broker) => broker.usage ?? 0);
   if (!loads.length) return "–";
-  return `${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
+  const modelled = brokers.some((broker) => runs(broker) && broker.sensor) ? "≈ " : "";
+  return `${modelled}${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
 }
 
 /** Below what the traffic may grow to, and what of it one broker fewer could carry. */
@@ -90,9 +91,10 @@ function headroom(room: NonNullable<Cluster["headroom"]>, { brokers, replay }: C
   const errors = brokers.flatMap(({ modelError }) => modelError ?? []);
   const points = (100 * errors.reduce((sum, error) => sum + error, 0)) / errors.length;
   const off = errors.length ? ` The model of usage is ${points.toFixed(1)} points off on the mean.` : "";
+  const last = typeof room.last === "number" ? ` By the cycles until ${utc(room.last)}.` : "";
   const replayed = replay ? ` And ${replay.text}.` : "";
   return (
-    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.${off}${replayed}`}>
+    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.${off}${last}${replayed}`}>
       × {all} <small>({fewer} without one)</small>
     </abbr>
   );
@@ -188,7 +190,8 @@ function status(now: Cluster): { text: string; level: string } {
     const text = `${plural(stale, "broker is", "brokers are")} late with the report.`;
     return { text, level: "warn" };
   }
-  if (!now.balancing) return { text: "The balancer is switched off.", level: "warn" };
+  if (now.hold) return { text: `Nothing is moved now: ${now.hold}.`, level: "warn" };
+  if (!now.balancing && (now.mode ?? "act") === "act") return { text: "The balancer is switched off.", level: "warn" };
   if (queue.running || queue.waiting) {
     const waiting = queue.waiting ? `, ${queue.waiting} wait` : "";
     return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
@@ -241,6 +244,7 @@ function Summary(): JSX.Element | null {
       <p class={`status ${level}`}>
         <i aria-hidden="true" /> <Told text={text} />
       </p>
+      {now.mode && <Tile name="Mode">{now.mode}</Tile>}
       <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>

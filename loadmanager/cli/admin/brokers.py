@@ -120,6 +120,8 @@ def _broker_row(broker: BrokerShown, now_ms: int, silent: str | None) -> tuple[C
     state = "" if broker.state == "active" else str(broker.state)
     if broker.cordon is not None:
         state = _cordon_text(broker.state not in AWAY, broker.cordon)
+    if broker.sensor is not None:
+        state = "; ".join(filter(None, [modelled_text(broker), state]))
     if silent is not None:
         state = "; ".join(filter(None, [_silent_text(broker.broker, silent), state]))
     return (
@@ -134,6 +136,13 @@ def _broker_row(broker: BrokerShown, now_ms: int, silent: str | None) -> tuple[C
         None if broker.report_age_ms is None else span(broker.report_age_ms),
         state,
     )
+
+
+def modelled_text(broker: BrokerShown) -> str:
+    """That a broker's load is that of the model, and why."""
+    error = "" if broker.model_error is None else f" (± {100 * broker.model_error:.0f})"
+    code = "" if broker.sensor is None else broker.sensor.code
+    return f"load by the model{error}: {code}"
 
 
 def _silent_text(broker: str, why: str) -> str:

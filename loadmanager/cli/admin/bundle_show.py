@@ -27,6 +27,7 @@ from loadmanager.cli.admin.sentences import (
     unload_text,
 )
 from loadmanager.cli.admin.settings import switched_off_at
+from loadmanager.cli.admin.status import of_daemon
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.topics import is_missing
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
@@ -65,7 +66,9 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
         lines = [f"nobody serves {story.bundle} at the moment: it is on its way"]
     if story.replaced_by:
         return Output(raw, lines, status=1)
-    if not cluster.balancing:
+    if cluster.fleet is not None:
+        lines += of_daemon(cluster)
+    elif not cluster.balancing:
         lines.append(OFF)
     if cluster.paused is not None:
         lines.append(paused_text(cluster.paused))

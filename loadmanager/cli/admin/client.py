@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import ssl
 import threading
@@ -73,6 +74,10 @@ PATIENCE_S, SIGN_S = 2.0, 4.0
 frozen gives none.
 """
 SILENT = "silent"
+NOT_FOUND = 404
+BARE = re.compile(r"(404:? ?)?Not Found", re.IGNORECASE)
+"""An answer that says no more than its status."""
+NO_BROKER = ": it is no broker of loadmanager, or one of an earlier version"
 UNREACHED = (502, 504)
 """Statuses of a broker that could not ask another one."""
 ADVICE = {
@@ -468,7 +473,7 @@ class AdminClient:
             with error:
                 if error.code in (307, 308) and error.headers.get("Location"):
                     raise _RedirectedError(error.headers["Location"]) from None
-                reason = _reason(error.read(ANSWER_BYTES_MAX)) or error.reason
+                reason = _why(error, request)
             advice = f"; {ADVICE[error.code]}" if error.code in ADVICE else ""
             passed_on = BROKER in error.headers
             if passed_on and more.get(BROKER):
@@ -500,6 +505,14 @@ class AdminClient:
                 text = f"no answer from {where}: {said(why)}; is the daemon running?"
                 raise OperationalError(text) from None
             raise OperationalError(_no_answer(where, why)) from None
+
+
+def _why(error: urllib.error.HTTPError, request: urllib.request.Request) -> str:
+    """What an answer with an error says, or that there is nothing where it was asked."""
+    reason = _reason(error.read(ANSWER_BYTES_MAX)) or str(error.reason)
+    if error.code == NOT_FOUND and BARE.fullmatch(reason):
+        return f"there is nothing at {request.selector.partition('?')[0]}{NO_BROKER}"
+    return reason
 
 
 def _later(request: urllib.request.Request) -> str:

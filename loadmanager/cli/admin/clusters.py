@@ -39,6 +39,7 @@ def _row(cluster: ClusterSummary) -> tuple[str | int | None, ...]:
         return (cluster.name, cluster.port, *[None] * 6, "it asks for another token")
     lowest, highest = cluster.lowest_usage, cluster.highest_usage
     usage = "" if lowest is None or highest is None else f"{lowest:.0%} – {highest:.0%}"
+    usage += f" ({cluster.modelled} by the model)" if cluster.modelled else ""
     return (
         cluster.name,
         cluster.port,

@@ -14,8 +14,8 @@ from loadmanager.cli.admin.archives import (
     figures,
     loads_at,
 )
-from loadmanager.cli.admin.asking import V2
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.asking import OWN, V2
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.downtimes import gone_at
 from loadmanager.cli.admin.shapes import Texts
 from loadmanager.cli.admin.times import clock, span
@@ -26,6 +26,7 @@ from loadmanager.engine.history.records import BrokerLoad, BundleLoad
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.model import Shape
 from loadmanager.kit.settings import Settings
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab import candidates
@@ -40,6 +41,15 @@ WAITS_MS = 300_000
 COUNTS = ("topics", "producers", "consumers")
 PRESENT_MINUTES = 60
 """Of a cluster that has recorded less than half an hour, its last loads count for so long."""
+
+
+NOT_FOUND = 404
+
+
+class DaemonKeys(Shape):
+    """What the daemon beside a Pulsar cluster says of its settings."""
+
+    decides_by: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +104,7 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     if not any(isinstance(load, BundleLoad) for load in loads):
         between = _between(first_ms, end_ms)
         raise OperationalError(f"{between}: no bundle was served yet, so no traffic is recorded")
-    keys = admin.get(f"{V2}/brokers/configuration/runtime", Texts)
-    of_cluster = settings.KEYS.parse(keys)
+    of_cluster = settings.KEYS.parse(_keys_in_force(admin))
     in_force = strategies_of(candidates.unweighted(of_cluster))
     try:
         recording = record(loads)
@@ -110,6 +119,16 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
         present,
         recorded,
     )
+
+
+def _keys_in_force(admin: AdminClient) -> dict[str, str]:
+    """The keys of broker.conf that cycles decide by: the brokers', or those of a daemon."""
+    try:
+        return admin.get(f"{V2}/brokers/configuration/runtime", Texts)
+    except AnsweredError as error:
+        if error.status != NOT_FOUND:
+            raise
+    return admin.get(f"{OWN}/fleet", DaemonKeys).decides_by
 
 
 def _between(begin_ms: int, end_ms: int) -> str:

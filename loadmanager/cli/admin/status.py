@@ -105,6 +105,12 @@ GOES_ON = (
     "stored topics that are open go on as long as no session is known to be over; until the store "
     "answers, nothing is opened, placed, moved, split or set"
 )
+DOES = {
+    "observe": "this daemon watches, and neither plans nor moves anything",
+    "advise": "this daemon says what to move, and moves nothing: `decisions`, `plans list`",
+    "approve": "this daemon moves what somebody approves: `plans list`",
+}
+"""Mode of a daemon → what it does, if that is less than to balance by itself."""
 MANY_TIMES = 100
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -161,7 +167,7 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     balancing = _balancing(cluster, _switched(admin, cluster))
     present = [it.broker for it in cluster.brokers if it.state not in AWAY]
     silent = silent_of(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
-    lines = [*_store(cluster), *silent_lines(cluster, silent)]
+    lines = [*_store(cluster), *silent_lines(cluster, silent), *of_daemon(cluster)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
@@ -248,7 +254,7 @@ def _status(
         yield missing
     yield from (it.text for it in absences if it.over_ms is None)
     loads = [broker.usage for broker in live if broker.usage is not None]
-    load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
+    load = f", load {min(loads):.0%} to {max(loads):.0%}{modelled_count(live)}" if loads else ""
     rate = sum(broker.rate or 0 for broker in live)
     size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
@@ -284,6 +290,12 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def modelled_count(brokers: Iterable[BrokerShown]) -> str:
+    """How many of the loads are the model's, since their sensors do not count; empty: none."""
+    count = sum(each.sensor is not None for each in brokers)
+    return f" ({count} by the model: `brokers list` says why)" if count else ""
 
 
 def _over(
@@ -369,14 +381,23 @@ def headroom_text(room: HeadroomShown, errors: Sequence[float]) -> str:
     only = "only " if without_one < 1 else ""
     lost = f"{only}{_times(without_one)} it" if without_one else "and no other broker has room"
     text += f", {lost} if the broker with most room is lost"
+    text = _when(room) + text
     if room.cordoned:
         verb = "counts" if room.cordoned == 1 else "count"
         basis.append(f"{count_of(room.cordoned, 'cordoned broker')} {verb} as full")
-    if room.looks > 1 and room.since is not None:
-        basis.append(f"the median of {room.looks} cycles since {time_of_day(room.since)}")
     if errors and room.measurable:
         basis.append(f"the model of usage is {100 * fmean(errors):.1f} points off on the mean")
     return f"{text} ({'; '.join(basis)})" if basis else text
+
+
+def _when(room: HeadroomShown) -> str:
+    """Of when headroom is: of cycles, which may have seen another load than that of now."""
+    if room.since is None:
+        return ""
+    if room.looks > 1:
+        until = "" if room.last is None else f" to {time_of_day(room.last)}"
+        return f"by the median of {room.looks} cycles from {time_of_day(room.since)}{until}, "
+    return f"by the cycle at {time_of_day(room.since)}, "
 
 
 def _times(factor: float) -> str:
@@ -389,17 +410,38 @@ def _switched(admin: AdminClient, cluster: ClusterShown) -> str:
         key, last = switch
         was = "not set" if last.before is None else last.before
         return f" since {clock(last.ts)} by {last.who} ({key}, which was {was})"
-    return "" if cluster.balancing else f" (see {' and '.join(SWITCHES)} in `settings list --all`)"
+    if cluster.balancing:
+        return ""
+    if cluster.fleet is not None:
+        return f" (see {SWITCHES[1]} in the daemon's configuration)"
+    return f" (see {' and '.join(SWITCHES)} in `settings list --all`)"
+
+
+def of_daemon(cluster: ClusterShown) -> Iterator[str]:
+    """Why a daemon moves nothing, and what its mode does if that is less than to act."""
+    if cluster.hold is not None:
+        nothing = "DECIDED" if cluster.mode == "advise" else "MOVED"
+        yield f"NOTHING IS {nothing} NOW: {cluster.hold}"
+    if cluster.mode in DOES:
+        yield f"mode {cluster.mode}: {DOES[cluster.mode]}"
 
 
 def _balancing(cluster: ClusterShown, switched: str) -> str:
     """Whether bundles are moved by themselves."""
+    if cluster.mode in DOES:
+        return f"this daemon moves nothing by itself: its mode is {cluster.mode}"
     if not cluster.balancing:
         paused = "" if cluster.paused is None else f"; {paused_text(cluster.paused)}"
         return f"BALANCING IS OFF{switched}{paused}"
     moves = cluster.moves
     if cluster.paused is not None:
         now = paused_text(cluster.paused)
+    elif cluster.hold is not None:
+        code = cluster.hold.partition(":")[0]
+        return (
+            f"balancing waits ({code}): {count_of(moves.running, 'move')} under way, "
+            f"{moves.waiting} wait"
+        )
     elif moves.running or moves.waiting:
         now = f"{count_of(moves.running, 'move')} under way, {moves.waiting} wait"
     else:
@@ -477,7 +519,8 @@ class _Look:
 def _top(look: _Look, late_ms: float) -> Iterator[Shown]:
     cluster = look.cluster
     lines = _status(cluster, look.absences, (), None, late_ms, balancing=_balancing(cluster, ""))
-    yield [f"{time_of_day(cluster.at)}", *_store(cluster), *lines]
+    above = [*_store(cluster), *of_daemon(cluster)]
+    yield [f"{time_of_day(cluster.at)}", *above, *lines]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     yield table(TOP_HEADERS, [_row(broker) for broker in order[:TOP_BROKERS]])
     rows = [
@@ -494,7 +537,7 @@ def _row(broker: BrokerShown) -> tuple[str | float | int | None, ...]:
     return (
         broker.broker,
         bar(usage),
-        f"{usage:.0%}",
+        f"{usage:.0%}" if broker.sensor is None else f"{usage:.0%} (model)",
         None if cpu is None else 100 * cpu,
         broker.bundles,
         broker.rate,

@@ -49,8 +49,21 @@ def _cluster_now(admin: AdminClient) -> ClusterShown | None:
 def _reported(cluster: ClusterShown | None) -> float | None:
     """The mean usage of the brokers by their last reports, in percent; None: not known."""
     brokers = [] if cluster is None else cluster.brokers
-    used = [each.usage for each in brokers if each.state not in AWAY and each.usage is not None]
+    there = [each for each in brokers if each.state not in AWAY and each.usage is not None]
+    used = [each.usage for each in there if each.usage is not None]
     return 100 * fmean(used) if used else None
+
+
+def without_sensors(cluster: ClusterShown | None) -> list[str]:
+    """Whose recorded usage says less than they use; empty: nobody's."""
+    brokers = [] if cluster is None else cluster.brokers
+    blind = sorted(it.broker for it in brokers if it.sensor is not None)
+    if not blind:
+        return []
+    text = (
+        f"what was recorded of {named(blind)} is what sensors showed that do not count: a replay "
+    )
+    return [f"{text}goes by that, and `brokers list` says what the model counts in its place"]
 
 
 def _check_there(cluster: ClusterShown | None, wanted: WhatIf) -> None:
@@ -90,7 +103,7 @@ def by_reports(cluster: ClusterShown | None, change: WhatIf) -> list[str]:
     room = None if cluster is None else cluster.headroom
     if change.times == 1.0 or room is None:
         return []
-    said = f"by the last reports, {headroom_text(room, [])}"
+    said = headroom_text(room, [])
     if replace(change, times=1.0) != type(change)():
         return [said]
     most, without_one = room.at_least, room.at_least_without_one
@@ -112,7 +125,9 @@ def _losses(
     except LoadManagerError as error:
         return None, [f"where the bundles of {', '.join(lost)} would go is not said: {error}"]
     brokers_now = () if cluster is None else cluster.brokers
-    reported = {it.broker: it.usage for it in brokers_now if it.usage is not None}
+    reported = {
+        it.broker: it.usage for it in brokers_now if it.usage is not None and it.sensor is None
+    }
     return raw, list(losses_text(loss, reported))
 
 
@@ -256,13 +271,15 @@ def lived_again(
         losses, texts = _losses(
             admin, wanted.without, cluster
         )  # where bundles go needs no recorded load
-        raise type(error)("\n".join([str(error), *(texts if losses else ())])) from None
+        kind = BadInputError if isinstance(error, BadInputError) else OperationalError
+        raise kind("\n".join([str(error), *(texts if losses else ())])) from None
     price = price_in(lately.settings) if price is None else price
     notes = legend(answer.rows()) if answer.has_figures else []
     notes += [] if lately.present else MOVES.splitlines()
     lines = [*_counted(cluster, day, wanted), *lately.recorded]
     of_now = by_reports(cluster, wanted)
     lines += of_now if answer.has_figures else ()
+    lines += without_sensors(cluster)
     lines += [NOT_REPORTED] if until is None and reported is None else []
     lost = wanted.lost(day) if until is None else ()
     losses, texts = _losses(admin, lost, cluster) if lost else (None, [])

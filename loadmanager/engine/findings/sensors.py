@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from loadmanager.engine.findings import words
-from loadmanager.engine.findings.finding import FindingShown, Lasting, bounded, command
+from loadmanager.engine.findings.finding import FindingShown, bounded, command
 from loadmanager.engine.history.records import POSSIBLE
 from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData, ResourceUsage
 from loadmanager.kit.reason import Reason
@@ -22,10 +22,12 @@ FULL = 0.999
 """A CPU that shows one value above this part of its limit has no more to give: it may well be so,
 and brokers record no more than the limit.
 """
-DOUBTED_MS = 300_000
-"""For so long the model of usage contradicts a sensor before that is a finding."""
-MISTRUSTED = {"SensorMistrusted": "cpu", "NetworkCardMistrusted": "bandwidth"}
+MISTRUSTED = {"SensorMistrusted": "cpu", "NetworkCardMistrusted": "bandwidth", "NoSensor": "cpu"}
 """Code of a doubt → the sensor."""
+DOUBTED_MS = {"NoSensor": 60_000}
+"""Code of a doubt → for so long it stands before it is a finding: a broker that starts has measured
+nothing yet. The others took several reports to arise.
+"""
 Load = LocalBrokerData | BrokerLoadData
 
 
@@ -60,19 +62,21 @@ class SensorFindings:
     """Broker → when its last load that counted was made."""
     _stretches: dict[str, dict[str, _Stretch]] = field(default_factory=dict)
     """Broker → sensor → its last stretch."""
-    _doubted: Lasting = field(default_factory=Lasting)
 
     def step(
-        self, loads: Mapping[str, Load], doubts: Mapping[str, Reason], now_ms: int
+        self,
+        loads: Mapping[str, Load],
+        doubts: Mapping[str, Reason],
+        since_ms: Mapping[str, int],
+        now_ms: int,
     ) -> list[FindingShown]:
-        """The loads and what the model of usage says against sensors, by broker."""
+        """The loads and what the model of usage says against sensors since when, by broker."""
         self._made_ms = {name: at for name, at in self._made_ms.items() if name in loads}
         self._stretches = {name: it for name, it in self._stretches.items() if name in loads}
         for broker, load in loads.items():
             self._look(broker, load, now_ms)
-        mistrusted = {name for name, doubt in doubts.items() if doubt.code in MISTRUSTED}
-        self._doubted.step(mistrusted, now_ms)
-        return bounded([*self._contradicted(doubts, now_ms), *self._constant(now_ms)])
+        doubted = _doubted(doubts, since_ms, now_ms)
+        return bounded([*doubted, *self._constant(now_ms)])
 
     def _look(self, broker: str, load: Load, now_ms: int) -> None:
         made_ms = int(load.last_update if isinstance(load, LocalBrokerData) else load.updated_at)
@@ -96,19 +100,6 @@ class SensorFindings:
             elif last.impossible_since_ms is None:
                 last.impossible_since_ms = now_ms
 
-    def _contradicted(self, doubts: Mapping[str, Reason], now_ms: int) -> Iterator[FindingShown]:
-        for broker, since_ms in self._doubted.after(DOUBTED_MS, now_ms).items():
-            text, sensor = doubts[broker].text, MISTRUSTED[doubts[broker].code]
-            yield FindingShown(
-                kind="sensor",
-                about=broker,
-                since=since_ms,
-                title=words.sensor(sensor, broker, "contradicts its traffic"),
-                text=f"{text[:1].upper()}{text[1:]}.",
-                advice=words.sensor_advice(sensor),
-                command=command("loadmanager admin brokers report", broker),
-            )
-
     def _constant(self, now_ms: int) -> Iterator[FindingShown]:
         for broker, stretches in self._stretches.items():
             for sensor, stretch in stretches.items():
@@ -127,6 +118,26 @@ class SensorFindings:
                     advice=words.sensor_advice(sensor),
                     command=command("loadmanager admin brokers report", broker),
                 )
+
+
+def _doubted(
+    doubts: Mapping[str, Reason], since_ms: Mapping[str, int], now_ms: int
+) -> Iterator[FindingShown]:
+    for broker, doubt in sorted(doubts.items()):
+        began_ms = since_ms.get(broker, now_ms)
+        if doubt.code not in MISTRUSTED or now_ms - began_ms < DOUBTED_MS.get(doubt.code, 0):
+            continue
+        sensor = MISTRUSTED[doubt.code]
+        fault = words.NO_SENSOR if doubt.code == "NoSensor" else "contradicts its traffic"
+        yield FindingShown(
+            kind="sensor",
+            about=broker,
+            since=began_ms,
+            title=words.sensor(sensor, broker, fault),
+            text=f"{doubt.text[:1].upper()}{doubt.text[1:]}.",
+            advice=words.sensor_advice(sensor),
+            command=command("loadmanager admin brokers report", broker),
+        )
 
 
 def _sensors(load: Load) -> tuple[tuple[str, ResourceUsage], ...]:

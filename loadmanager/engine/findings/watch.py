@@ -38,6 +38,8 @@ class Look:
     """Broker → what it published of its bundles."""
     doubts: Mapping[str, Reason] = field(default_factory=dict)
     """Broker → what the model of usage says against its sensor."""
+    doubted_since: Mapping[str, int] = field(default_factory=dict)
+    """Broker → since when it does."""
     delays: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """See `ClockFindings.step`."""
     leaders: Sequence[LeaderChange] = ()
@@ -81,7 +83,7 @@ class Watch:
         agree = registry.shedder(look.strategies.shedder).goes_with is not None
         findings = [
             *self._backlogs.step(look.backlogs, now_ms, look.holders),
-            *self._sensors.step(look.loads, look.doubts, now_ms),
+            *self._sensors.step(look.loads, look.doubts, look.doubted_since, now_ms),
             *self._throttling.step(look.holding, now_ms),
             *held_connections(look.connections, now_ms),
             *self.flapping.step(

@@ -7,6 +7,7 @@ from loadmanager.kit.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 STUCK = "one value"
 IMPOSSIBLE = "more used than there is"
+NO_SENSOR = "no sensor that can be trusted"
 WRONG_SENSOR = "Decisions that go by this sensor are wrong."
 TWO_SCORES = (
     "If shedding and placement score different things, use one strategy for both (AvgShedder, or "

@@ -677,6 +677,18 @@ class _Fit:
         )
         return size
 
+    def _contradicted_before(self, row: int, says: float, error: float) -> str:
+        """What is said of a mistrusted sensor whose present figure is none that raises doubts."""
+        likely = f"{says:.0%} ± {error:.0%} is likely, which counts"
+        if self.state[SAME, row] >= STUCK_REPORTS:
+            shows = f"its CPU sensor stands still at {self.shown[row]:.0%}"
+            return f"{shows}, whatever its traffic does; now {likely} until it changes"
+        count = TRUSTED_AGAIN - MISTRUSTED
+        return (
+            "its CPU sensor contradicted its traffic in earlier reports; now it shows "
+            f"{self.shown[row]:.0%}, and {likely} until {count} more reports fit"
+        )
+
     def _doubts(self, trusted: NDArray[np.bool_], says: Array, error: Array) -> Iterator[Doubt]:
         for row, text in self.cards.doubts():
             if trusted[row] or not self.counts_cpu:
@@ -696,8 +708,10 @@ class _Fit:
                     text += f" whatever its traffic does; {model}"
                 elif self.state[STILL, row] > 0:
                     text = f"{shows}, and did not rise as bundles came; {model}"
-                else:
+                elif self.shown[row] < says[row] - error[row]:
                     text = f"{shows}, but {model}"
+                else:
+                    text = self._contradicted_before(row, says[row], error[row])
                 yield Doubt(self.columns.names[row], "SensorMistrusted", text)
             else:
                 text = f"it has no CPU sensor to be trusted; {model}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage import max_weighted_usage
@@ -13,11 +13,21 @@ BROKERS_MAX = 20
 """Brokers whose load is kept beside a cycle, besides those that the plan names."""
 
 
+def _as_shown(_broker: str, usage: float) -> float:
+    return usage
+
+
 def inputs_of(
-    snapshot: ClusterSnapshot, settings: StrategySettings, named: Iterable[str]
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    named: Iterable[str],
+    counted: Callable[[str, float], float] = _as_shown,
 ) -> Inputs:
-    """What a cycle went by: the load of the most used brokers, and of those that are named."""
-    usages = broker_usages(snapshot, settings)
+    """What a cycle went by: the load of the most used brokers, and of those that are named.
+    `counted`: what counts of a broker, whose sensors show so much.
+    """
+    shown_usages = broker_usages(snapshot, settings)
+    usages = {name: counted(name, usage) for name, usage in shown_usages.items()}
     first = sorted(usages, key=lambda broker: (-usages[broker], broker))[:BROKERS_MAX]
     shown = sorted({*first, *(broker for broker in named if broker in usages)})
     average = sum(usages.values()) / len(usages) if usages else None

@@ -153,7 +153,9 @@ class BrokerLoadSeen(Shape):
     """The load of one broker that a cycle decided from."""
 
     usage: float
-    """The most used resource after weighting; in the extensible manager, its average."""
+    """The most used resource after weighting; in the extensible manager, its average. Where
+    BalancedShedder decides and a sensor does not count, what the model says.
+    """
     rate: float
     throughput: float
     bundles: int

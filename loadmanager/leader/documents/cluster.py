@@ -107,8 +107,8 @@ class BrokerShown(ReportShown):
     version: str | None
     started_at: int | None
     modelled: float | None = None
-    """Its usage by the model, from its traffic and what it differs by; `usage` is what its sensors
-    show.
+    """Its usage by the model, from its traffic and what it differs by. `usage` is what its sensors
+    show, or this, where `sensor` says why these do not count.
     """
     model_error: float | None = None
     """The mean error of `modelled`."""
@@ -151,6 +151,8 @@ class HeadroomShown(Shape):
     """The figures are the medians of so many cycles with these brokers, within five minutes."""
     since: int | None = None
     """When the first of these cycles was."""
+    last: int | None = None
+    """When the last of them was: the load may be another one now."""
 
     @property
     def measurable(self) -> bool:
@@ -167,7 +169,7 @@ class ClusterShown(Shape):
     shedder: str
     placement: str
     balancing: bool
-    """Whether shedding cycles run and may move something."""
+    """Whether shedding cycles run and may move something; `hold` says why that waits."""
     cycles: int
     """Shedding cycles of this term."""
     paused: PauseShown | None
@@ -191,6 +193,10 @@ class ClusterShown(Shape):
     """
     fleet: str | None = None
     """The cluster's name in the daemon beside Pulsar that answers; null: a broker does."""
+    mode: str | None = None
+    """What this daemon does: observe, advise, approve or act; null: a broker answers."""
+    hold: str | None = None
+    """Why this daemon moves, or decides, nothing now."""
     store_silent_ms: int | None = None
     """For how long the metadata store has not answered the leader, where it should have; null: it
     does.

@@ -40,7 +40,7 @@ from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.operations import Operations
-from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.overview import Balancing, TermOverview
 from loadmanager.leader.own_changes import OwnChanges
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plan_records import PlanRecords
@@ -340,7 +340,7 @@ def _operations(
         moves=moves,
         draining=draining,
         owners=owners,
-        balancing=lambda: base.broker.value.load_balancer_enabled,
+        balancing=lambda: Balancing(base.broker.value.load_balancer_enabled),
         load_manager=load_manager,
     )
     plans = TermPlans(

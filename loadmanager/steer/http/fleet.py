@@ -22,7 +22,7 @@ from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.findings import FindingRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.interruptions import InterruptionRoutes, OwnArchive
-from loadmanager.leader.http.leading import LeadingRoutes
+from loadmanager.leader.http.leading import ROOT, LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
 from loadmanager.leader.http.undo import UndoRoutes
@@ -36,6 +36,8 @@ CONNECTIONS_OF_ADDRESS_MAX = 128
 BODY_BYTES_MAX = 256 * 1024
 HEADER_BYTES_MAX = 8192
 IDLE_S = 30.0
+CONFIGURATION = "/admin/v2/brokers/configuration"
+DAEMON_HERE = "this is the daemon beside a Pulsar cluster"
 
 
 @web.middleware
@@ -44,6 +46,35 @@ async def _no_daemon(request: web.Request, handler: Handler) -> web.StreamRespon
     if request.headers.get("User-Agent") == AGENT:
         return failed(403, "this is a daemon beside a Pulsar cluster, not a broker")
     return await handler(request)
+
+
+@web.middleware
+async def _of_brokers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Say of what only brokers have that this is a daemon, and who has it."""
+    try:
+        return await handler(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+        text = nothing_here(request.rel_url.raw_path)
+        if text is None:
+            raise
+        return failed(404, text)
+
+
+def nothing_here(path: str) -> str | None:
+    """Why a daemon has nothing at a path, and who has; None for a path that no broker has."""
+    if path.startswith(CONFIGURATION):
+        return (
+            f"{DAEMON_HERE}, which has no settings that change while it runs: its own are in the "
+            "file of --config, and `pulsar-admin brokers get-runtime-config` lists the brokers'"
+        )
+    if path.startswith(("/admin/", "/lookup/")):
+        return (
+            f"{DAEMON_HERE}, which has nothing at {path}: the cluster's brokers have, which "
+            "`pulsar-admin` asks"
+        )
+    if path.startswith(f"{ROOT}/"):
+        return f"{DAEMON_HERE}, which has nothing at {path}: only loadmanager's own brokers have"
+    return None
 
 
 class FleetServer:
@@ -70,6 +101,7 @@ class FleetServer:
                 concurrency_limit(REQUESTS_MAX),
                 errors,
                 _no_daemon,
+                _of_brokers,
                 visitors(me, tuple, allowed=(), proven=False),
                 guard.middleware(self.refusals),
                 audited(use.audit, "fleet"),

@@ -16,6 +16,7 @@ from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Scope, sleep
 from loadmanager.kit.telemetry import Sample, counter
+from loadmanager.kit.text import moment
 from loadmanager.steer.settings import FleetSettings
 
 WAITING_MAX = 100
@@ -23,8 +24,8 @@ WAITING_MAX = 100
 TIMEOUT_S = 10.0
 AGAIN_S = (1.0, 5.0, 30.0)
 TEXT_MAX = 2_000
-PLACES = ("{cluster}", "{kind}", "{text}", "{at}")
-PLACE = re.compile("{(cluster|kind|text|at)}")
+PLACES = ("{cluster}", "{kind}", "{text}", "{at}", "{time}")
+PLACE = re.compile("{(cluster|kind|text|at|time)}")
 
 NOTICES = counter(
     "loadmanager_fleet_notices", "Notices to webhooks that were delivered, or lost", "outcome"
@@ -35,9 +36,15 @@ log = get_logger("webhooks")
 
 def body(template: str, *, cluster: str, kind: str, text: str, at_ms: int) -> bytes:
     """The JSON that is posted: the template with its places filled in, or, without one, an object
-    with `cluster`, `kind`, `text` and `at` (ms since the epoch).
+    with `cluster`, `kind`, `text`, `at` (ms since the epoch) and `time` (ISO 8601, UTC).
     """
-    values = {"cluster": cluster, "kind": kind, "text": text[:TEXT_MAX], "at": at_ms}
+    values = {
+        "cluster": cluster,
+        "kind": kind,
+        "text": text[:TEXT_MAX],
+        "at": at_ms,
+        "time": moment(at_ms),
+    }
     if not template:
         return msgspec.json.encode(values)
     inner = {name: msgspec.json.encode(str(value)).decode()[1:-1] for name, value in values.items()}

@@ -124,16 +124,23 @@ def test_more_used_than_there_is() -> None:
 
 
 def test_a_sensor_that_contradicts_its_traffic() -> None:
-    """The model's doubt counts once it has lasted five minutes; no sensor at all is no finding."""
+    """At once, since the cycle that mistrusted it; a broker without one after a minute, since one
+    that starts has measured nothing yet.
+    """
     day = Day()
-    doubts = {"b1": Reason("SensorMistrusted", "its CPU sensor shows 3%"), "b2": Reason("NoSensor")}
-    looks = [day.look(doubts=doubts) for _ in range(6)]
-    assert looks[4] == []
-    assert _kinds(looks[5]) == [("sensor", "b1")]
-    assert looks[5][0].text == "Its CPU sensor shows 3%."
+    doubts = {
+        "b1": Reason("SensorMistrusted", "its CPU sensor shows 3%"),
+        "b2": Reason("NoSensor", "it has no CPU sensor"),
+    }
+    since = {"b1": MINUTE_MS - 20_000, "b2": MINUTE_MS - 20_000}
+    (finding,) = day.look(doubts=doubts, doubted_since=since)
+    assert (finding.about, finding.since) == ("b1", MINUTE_MS - 20_000)
+    assert finding.text == "Its CPU sensor shows 3%."
+    _, other = day.look(doubts=doubts, doubted_since=since)
+    assert other.title == "cpu of b2: no sensor that can be trusted"
     assert day.look() == []
     doubts = {"b3": Reason("NetworkCardMistrusted", "its network card shows 3%")}
-    shown = [day.look(doubts=doubts) for _ in range(6)][5]
+    shown = day.look(doubts=doubts)
     assert [finding.title for finding in shown] == ["bandwidth of b3: contradicts its traffic"]
 
 

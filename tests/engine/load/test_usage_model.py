@@ -160,6 +160,32 @@ def test_a_sensor_that_shows_steps_of_ten_percent_is_believed() -> None:
     assert ["b0:8080"] in codes
 
 
+def test_what_made_a_sensor_mistrusted_is_not_said_of_figures_that_fit() -> None:
+    """Of one that stands still, and of one whose last report cannot be judged yet: the text says
+    that it was earlier, and what it takes until the sensor counts.
+    """
+    cluster = even()
+    cluster.minutes(20)
+    cluster.shown["b0:8080"] = 0.1
+    cluster.minutes(8)
+    cluster.part["b0:8080"] = 0.08
+    (doubt,) = cluster.minute().doubts
+    assert doubt.text == (
+        "its CPU sensor stands still at 10%, whatever its traffic does; now 8% ± 5% is likely, "
+        "which counts until it changes"
+    )
+    other = even()
+    other.minutes(20)
+    other.shown["b0:8080"] = 0.1
+    other.minutes(8)
+    other.part["b0:8080"], other.shown["b0:8080"] = 0.08, 0.11
+    (doubt,) = other.minute().doubts
+    assert doubt.text == (
+        "its CPU sensor contradicted its traffic in earlier reports; now it shows 11%, and 8% ± 5% "
+        "is likely, which counts until 10 more reports fit"
+    )
+
+
 def test_a_mistrusted_sensor_that_fits_again_is_said_to_fit() -> None:
     """With how many more reports it takes until it counts."""
     cluster = even()
