@@ -22,7 +22,7 @@ from loadmanager.leader.interruptions import (
     CHANGES_MAX,
     STEPS,
     STEPS_MAX,
-    losses_of,
+    all_losses,
     steps_of,
     waits_between,
 )
@@ -53,7 +53,7 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
-    downs = downtimes(admin, begin_ms)
+    downs = downtimes(admin, begin_ms - AFTER_MS)
     within, losses = waits_between(steps, changes, downs, (begin_ms, end_ms), as_of_ms)
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
@@ -78,8 +78,11 @@ def client_steps(
 
 
 def losses_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Loss]:
-    """The losses of brokers that were recorded within a time."""
-    return losses_of(changes_between(admin, begin_ms, until_ms))
+    """The losses of brokers that were recorded within a time, and those in it of which nobody was
+    left to record them.
+    """
+    downs = [it for it in downtimes(admin, begin_ms) if it.begin <= until_ms]
+    return all_losses(changes_between(admin, begin_ms, until_ms), downs)
 
 
 def changes_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[MemberChange]:

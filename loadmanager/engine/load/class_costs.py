@@ -76,7 +76,8 @@ class BundleCosts:
         return of_class * float(self.by_row[row])
 
 
-def learn(costs: BundleCosts, traffic: Traffic, used: Array, expected: Array, part: float = 1.0
+def learn(
+    costs: BundleCosts, traffic: Traffic, used: Array, expected: Array, part: float = 1.0
 ) -> Array:
     """The costs of all classes, relative to the mean, after some brokers reported.
 
