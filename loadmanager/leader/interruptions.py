@@ -86,6 +86,7 @@ class StepsOfClients:
     """The steps of clients that archives have, and what is not among them."""
 
     steps: list[ClientStep]
+    """With those that say how many were recorded by their number only."""
     since: dict[str, int]
     """Broker → when the first was that is looked at, of those that have more than may be asked."""
     unrecorded: dict[str, int]
@@ -103,7 +104,7 @@ def steps_of(parts: Mapping[str, ArchivedEvents], begin_ms: int) -> StepsOfClien
         lost = sum(it.times for it in its if it.event == "unrecorded" and it.ts >= begin_ms)
         if lost:
             answer.unrecorded[broker] = lost
-        answer.steps.extend(it for it in its if it.event != "unrecorded")
+        answer.steps.extend(its)
     return answer
 
 
@@ -241,8 +242,9 @@ def waits_between(
     times: tuple[int, int],
     as_of_ms: float,
 ) -> tuple[list[Interrupted], list[Loss]]:
-    """The interruptions of a time, also those that began shortly before and lasted when it began;
-    and the losses of brokers. `as_of_ms`: the records are those until then.
+    """The interruptions of a time, also those that began shortly before and lasted when it began,
+    and those that are unsure; and the losses of brokers. `as_of_ms`: the records are those until
+    then.
     """
     begin_ms, end_ms = times
     losses = all_losses(changes, downs)
@@ -443,6 +445,8 @@ def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, n
     ]
     changes.sort(key=lambda it: it.ts, reverse=True)
     downs = downs_of(members.parts.values(), total.since - AFTER_MS)
-    waits, _ = waits_between(of_clients.steps, changes, downs, (total.since, now_ms), now_ms)
+    times = (total.since, now_ms)
+    waits, _ = waits_between(of_clients.steps, changes, downs, times, now_ms)
+    waits = [it for it in waits if not it.unsure]
     whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
     total.take(waits, whole=whole)

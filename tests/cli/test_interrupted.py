@@ -299,6 +299,29 @@ async def test_a_limit_stays_the_cause_once_the_client_is_back(
         assert "connection 10.0.3.7:3 is held by b8:1, for 5.0 s: t4 publish" in out
 
 
+async def test_clients_that_may_have_ended_before_are_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By how many these are, once."""
+    now, lost = SystemClock().now_ms(), "127.0.0.1:1"
+    async with serving(1, values=in_folder(tmp_path)) as served:
+        shell, own = Shell(served, capsys), served.broker_id(0)
+        await written(
+            served, 0,
+            *(_step(now - 90_000, lost, "attached", name) for name in ("a", "b", "c")),
+            ClientStep(ts=now - 80_000, broker=lost, event="unrecorded", times=306),
+            _step(now - 80_000, lost, "attached", "d"),
+            MemberChange(
+                ts=now - 50_000, broker=own, of=lost, event="left", how="lost", left_at=now - 50_000
+            ),
+            _step(now - 40_000, own, "attached", "c"),
+        )  # fmt: skip
+        assert {it["name"] for it in await shell.json("interrupted")} == {"c", "d"}
+        _, out, _ = await shell.run("interrupted")
+        assert "2 interruptions of clients from " in out
+        assert out.count("2 clients not counted: steps of clients were recorded by their num") == 1
+
+
 async def test_a_client_that_tries_again_and_again_is_not_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,11 @@ from loadmanager.leader.interruptions import (
     waits_between,
 )
 
+UNSURE = (
+    "not counted: steps of clients were recorded by their number only since the last record of "
+    "each, so that nobody knows which were still there as their broker was lost or stood still"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Waits:
@@ -55,6 +60,9 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
     downs = downtimes(admin, begin_ms - AFTER_MS)
     within, losses = waits_between(steps, changes, downs, (begin_ms, end_ms), as_of_ms)
+    if unsure := sum(it.unsure for it in within):
+        within = [it for it in within if not it.unsure]
+        notes.append(f"{count_of(unsure, 'client')} {UNSURE}")
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
 
