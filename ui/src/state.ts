@@ -183,10 +183,20 @@ function goneRow(absence: Absent): Broker {
   };
 }
 
+// What was shown of a time gone by is forgotten also if there is no answer.
+async function askCluster(): Promise<Cluster> {
+  try {
+    return withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS));
+  } catch (error) {
+    if (isPast && !when.value) forgetAll();
+    throw error;
+  }
+}
+
 async function turnOnce(): Promise<void> {
   const then = when.value;
   if (then) return showPast(then);
-  const now = withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS));
+  const now = await askCluster();
   if (when.value) return; // chosen meanwhile
   if (isPast) forgetAll();
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
@@ -283,7 +293,7 @@ async function showPast(then: When): Promise<void> {
 // tell what was.
 async function isLed(): Promise<boolean> {
   try {
-    cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
+    cluster.set(await askCluster());
     return true;
   } catch (error) {
     if (!(error instanceof Failure) || !NO_LEADER.includes(error.kind)) throw error;
