@@ -21,7 +21,7 @@ from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.files.properties import read_properties, write_private
 from loadmanager.kit.free_port import require_free_port
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.logs import configure
+from loadmanager.kit.logs import configure, say
 from loadmanager.kit.supervisor import Supervisor
 from loadmanager.kit.system.broker_process import BrokerProcess
 from loadmanager.kit.system.ending import Ending
@@ -161,7 +161,7 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
                 ending.listen(supervisor.on_signal)
                 return await supervisor.run(
                     notify.ready(),
-                    lambda: _welcome(options, store, time.monotonic() - started_s, as_json=as_json),
+                    lambda: welcome(options, store, time.monotonic() - started_s, as_json=as_json),
                 )
 
 
@@ -272,9 +272,12 @@ def first_steps(options: StandaloneOptions) -> str:
   curl{header} {web}/admin/v2/brokers/leaderBroker"""
 
 
-def _welcome(
+def welcome(
     options: StandaloneOptions, store: LocalStore, seconds: float, *, as_json: bool
 ) -> None:
+    """Say that the cluster is ready, and how to use it, without waiting for who reads it: the
+    process has the metadata store.
+    """
     head = f"loadmanager is ready after {seconds:.1f} s"
     brokers = broker_urls(options)
     if as_json:
@@ -283,7 +286,7 @@ def _welcome(
     web = brokers[0][1]
     pulsar = "pulsar://" + ",".join(url.removeprefix("pulsar://") for url, _ in brokers)
     lines = "\n".join(f"  broker {i}    {'    '.join(urls)}" for i, urls in enumerate(brokers))
-    print(
+    say(
         f"""
 {head}.
 
@@ -296,8 +299,7 @@ The page:  {web}/ui
   stock Pulsar clients: {pulsar}   (README.md has a ten-line example)
 
 Ctrl-C stops everything.
-""",
-        flush=True,
+"""
     )
 
 

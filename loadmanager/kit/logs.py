@@ -98,6 +98,16 @@ def _handler_of(stream: TextIO) -> logging.Handler:
         return logging.StreamHandler(stream)
 
 
+def say(text: str) -> None:
+    """Write lines to standard output, as those of the log: who does it waits for no terminal."""
+    try:
+        writer = LineWriter(sys.stdout.fileno(), sys.stdout.encoding)
+    except OSError:  # a stream of a test has no file
+        sys.stdout.write(f"{text}\n")
+        return
+    writer.enqueue(f"{text}\n".encode(sys.stdout.encoding, "backslashreplace"))
+
+
 class LineWriter(QueueHandler):
     """Writes lines in a thread of its own: a terminal that is stopped (Ctrl-S), or a pipe that
     nobody reads, stops nobody who logs.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.lapses import SIGN_MS
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import Decision, decided_ms
 from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
@@ -57,6 +58,10 @@ class ClusterDown:
     end: int
     in_order: bool = False
     """Whether all brokers that were there when it began had recorded that they stop in order."""
+    ended: Mapping[str, int] = field(default_factory=dict)
+    """Broker → its last sign, of those that were there until then and had not stopped in order:
+    they were lost, and nobody was left to record that.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class StepsOfClients:
     """The steps of clients that archives have, and what is not among them."""
 
     steps: list[ClientStep]
+    """With those that say how many were recorded by their number only."""
     since: dict[str, int]
     """Broker → when the first was that is looked at, of those that have more than may be asked."""
     unrecorded: dict[str, int]
@@ -100,41 +106,64 @@ def steps_of(parts: Mapping[str, ArchivedEvents], begin_ms: int) -> StepsOfClien
         lost = sum(it.times for it in its if it.event == "unrecorded" and it.ts >= begin_ms)
         if lost:
             answer.unrecorded[broker] = lost
-        answer.steps.extend(it for it in its if it.event != "unrecorded")
+        answer.steps.extend(its)
     return answer
 
 
 def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown]:
-    """The times that ended later than this, the oldest first, by what is recorded of brokers."""
-    of_all = list(parts)
-    starts = [it.ts for part in of_all for it in part.events if it.record.get("event") == "starts"]
-    gaps = between([run for part in of_all for run in part.recorded], DOWN_MS)
-    return [
-        ClusterDown(begin, end, _all_stopped(of_all, begin))
-        for begin, end in gaps
-        if end >= since_ms and any(begin < ts <= end + START_MS for ts in starts)
-    ]
-
-
-def _all_stopped(parts: Iterable[ArchivedEvents], begin_ms: int) -> bool:
-    """Whether the last that all brokers recorded of themselves was that they stop in order, of
-    those that were there until the whole cluster was down.
+    """The times that ended later than this, the oldest first, by what is recorded of brokers. A
+    short one is known only if all brokers had stopped in order: others may have lived through it.
     """
-    there = [
-        part for part in parts if any(0 <= begin_ms - run.end <= START_MS for run in part.recorded)
-    ]
-    return all(_stopped(part, begin_ms) for part in there)
+    of_all, downs = list(parts), list[ClusterDown]()
+    starts = [it.ts for part in of_all for it in part.events if it.record.get("event") == "starts"]
+    for begin, end in between([run for part in of_all for run in part.recorded], 0):
+        if end < since_ms or not any(begin < ts <= end + START_MS for ts in starts):
+            continue
+        there = _last_signs(of_all, begin)
+        in_order = all(_stopped(part, begin, end) for part, _ in there)
+        if in_order or end - begin > DOWN_MS:
+            ended = {
+                part.part: sign
+                for part, sign in there
+                if not (_stopped(part, begin, end) or _had_left(part.part, of_all, sign, begin))
+            }
+            downs.append(ClusterDown(begin, end, in_order, ended))
+    return downs
 
 
-def _stopped(part: ArchivedEvents, begin_ms: int) -> bool:
+def _last_signs(parts: Iterable[ArchivedEvents], begin_ms: int) -> list[tuple[ArchivedEvents, int]]:
+    """The parts of the brokers that were there until the whole cluster was down, each with the last
+    sign of its broker.
+    """
+    ends = ((part, [run.end for run in part.recorded if run.end <= begin_ms]) for part in parts)
+    last = [(part, max(its)) for part, its in ends if its]
+    return [(part, sign) for part, sign in last if begin_ms - sign <= START_MS]
+
+
+def _stopped(part: ArchivedEvents, begin_ms: int, end_ms: int) -> bool:
+    """Whether the last that a broker recorded of itself before the whole cluster was down was that
+    it stops in order.
+    """
+    until_ms = {"starts": begin_ms, "stops": min(begin_ms + DOWN_MS, end_ms)}
     own = (
-        it.record["event"]
+        event
         for it in part.events
-        if it.ts <= begin_ms + DOWN_MS
+        if (event := it.record.get("event")) in until_ms
+        and it.ts <= until_ms[event]
         and it.record.get("of") == part.part
-        and it.record.get("event") in ("starts", "stops")
     )
     return next(own, None) == "stops"
+
+
+def _had_left(broker: str, parts: Iterable[ArchivedEvents], sign_ms: int, begin_ms: int) -> bool:
+    """Whether another one had recorded by then that a broker had left after its last sign."""
+    return any(
+        sign_ms <= it.ts <= begin_ms
+        and it.record.get("event") == "left"
+        and it.record.get("of") == broker
+        for part in parts
+        for it in part.events
+    )
 
 
 def between(runs: Iterable[RecordedSpan], least_ms: int) -> Sequence[tuple[int, int]]:
@@ -163,6 +192,34 @@ def losses_of(changes: Iterable[MemberChange]) -> list[Loss]:
     ]
 
 
+def losses_in(downs: Iterable[ClusterDown]) -> list[Loss]:
+    """Those of brokers that were lost as the whole cluster went down: at the latest so long after
+    their last signs as one that lives may be silent, or when another one started.
+    """
+    return [
+        Loss(broker, over, over - sign)
+        for down in downs
+        for broker, sign in down.ended.items()
+        for over in (max(sign, min(sign + SIGN_MS, down.end)),)
+    ]
+
+
+def _is_in(downs: Iterable[ClusterDown], loss: Loss) -> bool:
+    """Whether it is one of those in `losses_in`, which a leader recorded later."""
+    down = down_before(downs, loss.ts)
+    return down is not None and loss.broker in down.ended
+
+
+def all_losses(changes: Iterable[MemberChange], downs: Sequence[ClusterDown]) -> list[Loss]:
+    """Those that leaders recorded, and those of which nobody was left to record them."""
+    recorded = [it for it in losses_of(changes) if not _is_in(downs, it)]
+    moved = [
+        it if (down := down_before(downs, it.ts)) is None else Loss(it.broker, down.begin)
+        for it in recorded
+    ]
+    return [*moved, *losses_in(downs)]
+
+
 def standstills_of(changes: Sequence[MemberChange]) -> list[Standstill]:
     """Those among changes of brokers in which they did not lose their sessions: whose clients are
     not those of a lost broker.
@@ -187,14 +244,12 @@ def waits_between(
     times: tuple[int, int],
     as_of_ms: float,
 ) -> tuple[list[Interrupted], list[Loss]]:
-    """The interruptions of a time, also those that began shortly before and lasted when it began;
-    and the losses of brokers. `as_of_ms`: the records are those until then.
+    """The interruptions of a time, also those that began shortly before and lasted when it began,
+    and those that are unsure; and the losses of brokers. `as_of_ms`: the records are those until
+    then.
     """
     begin_ms, end_ms = times
-    losses = [
-        it if (down := down_before(downs, it.ts)) is None else Loss(it.broker, down.begin)
-        for it in losses_of(changes)
-    ]
+    losses = all_losses(changes, downs)
     waits = [
         it
         for it in interruptions_of(steps, losses, standstills_of(changes), as_of_ms)
@@ -253,6 +308,14 @@ class Interruptions:
             if change.clients:
                 self.unheard_ms = max(self.unheard_ms, change.unheard_ms or 0)
             self._waited(change.clients, change)
+
+    def add_down(self, down: ClusterDown, recorded: Iterable[Loss]) -> None:
+        """Count the brokers that were lost as the whole cluster went down, but not those whose
+        losses a leader recorded later.
+        """
+        again = {it.broker for it in recorded if down_before([down], it.ts) is not None}
+        self.lost += len(down.ended.keys() - again)
+        self.lost_brokers |= down.ended.keys()
 
     def add_standstill(self, change: MemberChange, *, lost: bool) -> None:
         """Count a broker that stood still, and its clients, who waited meanwhile; `lost`: it was
@@ -366,14 +429,17 @@ async def interruptions_today(
     total = interruptions(begin, events)
     for each in uncounted_losses(absent, events, begin):
         total.add_absent(each)
+    members = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
+    for down in downs_of(answer.parts.values(), begin):
+        total.add_down(down, losses_of(members))
     happened = total.moves or total.failed or total.lost or total.stood
     if happened or any(it.record.get("event") == "proven" for it in events):
         if len(begins) > BROKERS_MAX:
             total.take()
         else:
             steps = await archives.events(STEPS, 0, until_ms, STEPS_MAX)
-            members = await archives.events((MemberChange.kind,), 0, until_ms, CHANGES_MAX)
-            await asyncio.to_thread(_count, total, steps, members, now_ms)
+            of_all = await archives.events((MemberChange.kind,), 0, until_ms, CHANGES_MAX)
+            await asyncio.to_thread(_count, total, steps, of_all, now_ms)
     return total.shown()
 
 
@@ -387,8 +453,10 @@ def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, n
         if event.last >= total.since - AFTER_MS
     ]
     changes.sort(key=lambda it: it.ts, reverse=True)
-    downs = downs_of(members.parts.values(), total.since)
-    waits, _ = waits_between(of_clients.steps, changes, downs, (total.since, now_ms), now_ms)
+    downs = downs_of(members.parts.values(), total.since - AFTER_MS)
+    times = (total.since, now_ms)
+    waits, _ = waits_between(of_clients.steps, changes, downs, times, now_ms)
+    waits = [it for it in waits if not it.unsure]
     whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
     total.take(waits, whole=whole)
     total.returned = returned(total.unreturned, waits)

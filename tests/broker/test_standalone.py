@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +39,46 @@ def network(folder: Path, speed: str) -> Path:
     for name, text in {"type": "1", "operstate": "up", "speed": speed}.items():
         (card / name).write_text(f"{text}\n")
     return folder
+
+
+STOPPED_TERMINAL = """
+import os, sys
+from pathlib import Path
+from broker.test_standalone import OPTIONS
+from loadmanager.broker.standalone import welcome
+from loadmanager.kit.zookeeper.local import local_store
+with_store = local_store("embedded", port=2181, data_dir=Path(sys.argv[1]))
+welcome(OPTIONS, with_store, 1.0, as_json=False)
+print("it goes on", file=sys.stderr, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_who_starts_a_cluster_may_stop_the_terminal(tmp_path: Path) -> None:
+    """The process that has the metadata store does not wait until its banner is taken."""
+    ours, its = os.pipe()
+    os.set_blocking(its, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(its, 4096 * b"x"):
+            pass
+    os.set_blocking(its, True)
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED_TERMINAL, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=its, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:  # fmt: skip
+        os.close(its)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "it goes on\n"
+            with os.fdopen(ours, "rb") as terminal:
+                taken = b""
+                while b"Ctrl-C stops everything." not in taken:
+                    more = terminal.read1(65_536)
+                    assert more, "the banner was not written"
+                    taken = taken[-100:] + more
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("speed", ["-1", ""])

@@ -196,9 +196,9 @@ async def test_a_time_gone_by(cluster: Cluster) -> None:
         for _ in range(2):  # 3.6 s each
             await page.key("ArrowLeft")
         await page.wait_text("what the brokers recorded", ".past-note")
+        await page.wait_text("UTC", ".live")  # it has been read
         await page.wait("document.querySelectorAll('.broker.active').length === 2")
         await page.wait("document.querySelectorAll('#heat-rows .row').length === 1")
-        assert "UTC" in await page.text(".live")
         assert "UTC" in await page.value("document.querySelector('.timebar output').title")
         assert "Pause…" not in await page.text("#moves")
         assert "What would move?" not in await page.text(".top")
@@ -763,8 +763,8 @@ async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
         )
         await page.size(1200, 800)
         await page.go(served.url() + "/ui")
-        await page.wait_text("The whole cluster was down from", ".lately")
-        await page.wait_text("for 20 min: no broker recorded anything.", ".lately")
+        await page.wait_text("at the earliest to", ".lately")
+        await page.wait_text("for 20 min at most: no broker recorded anything.", ".lately")
         await page.wait_text("for 49 min: all brokers had stopped in order.", ".lately")
         for at, why in ((begin, "no broker recorded anything"), (stopped, "all brokers had stop")):
             moment = datetime.fromtimestamp(at / 1000 + 300, UTC).isoformat()

@@ -103,7 +103,7 @@ def test_whether_more_traffic_fits_by_the_last_reports(
     cluster.headroom = HeadroomShown(
         resource="cpu", below_percent=85, times=5.0, times_without_one=3.0,
         carried_percent=carried, measurable_from_percent=5.0, at_least=2.5,
-        at_least_without_one=1.5, looks=1, last=0,
+        at_least_without_one=1.5, since=0,
     )  # fmt: skip
     (line,) = by_reports(cluster, WhatIf(times=times))
     assert line.startswith(said)

@@ -20,7 +20,7 @@ import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves, notBack, known as recent } from "./moves";
 import { COUNTED_MS, absenceText, clients, isCounted, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
-import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, lastBefore, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, refresh, returned, toast, unproven } from "./state";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, isReading, lastBefore, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, pastStopped, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { More, Side } from "./story";
@@ -147,16 +147,23 @@ function moveText({ bundle, destination, endedAt, outcome }: Move, others: numbe
 const whyDown = ({ inOrder }: Down): string =>
   inOrder ? "all brokers had stopped in order" : "no broker recorded anything";
 
+// Who ended without a word may have been there for some seconds after the last record.
+const tookDown = ({ begin: from, end, inOrder }: Down): string =>
+  inOrder ? duration(end - from) : `${duration(end - from)} at most`;
+
 function status(now: Cluster): { text: string; level: string } {
   const then = when.value;
+  if (isReading()) return { text: `Reading what ${then ? "was then" : "is now"}.`, level: "busy" };
   const down = then && downAt(then.at);
   if (down) {
-    const took = `for ${duration(down.end - down.begin)}, until ${utc(down.end)}`;
+    const took = `for ${tookDown(down)}, until ${utc(down.end)}`;
     const text = `The whole cluster was down, ${took}: ${whyDown(down)}.`;
     return { text, level: down.inOrder ? "warn" : "bad" };
   }
   const [lapse] = pastLapses.value;
   if (lapse) return { text: lapse, level: "bad" };
+  if (then && !now.brokers.some(runs) && pastStopped.value.length)
+    return { text: `No broker was there: ${pastStopped.value.join("; ")}.`, level: "warn" };
   if (then && !now.brokers.some(runs)) {
     const last = lastBefore(then.at);
     const since = last === null ? "" : `: the last record before is of ${utc(last)}`;
@@ -263,8 +270,8 @@ const LossText = ({ of }: { of: string }): JSX.Element => (
 
 const DownText = ({ of }: { of: Down }): JSX.Element => (
   <>
-    The whole cluster was down from <Time at={of.begin} text={moment(of.begin, true)} /> to{" "}
-    <Time at={of.end} />, for {duration(of.end - of.begin)}: {whyDown(of)}.
+    The whole cluster was down from <Time at={of.begin} text={moment(of.begin, true)} />
+    {of.inOrder ? "" : " at the earliest"} to <Time at={of.end} />, for {tookDown(of)}: {whyDown(of)}.
   </>
 );
 
@@ -372,7 +379,7 @@ function Trouble(): JSX.Element | null {
           : `There is no answer: ${message.replace(/; try again$/, "")}`}
       </b>
 . It was asked again and again for {duration(Date.now() - since)}. {again ? `Trying again in ${again} s.` : "Trying again."}
-      {known && (
+      {known && !isReading() && (
         <>
           {" "}
           What you see is of <Time at={known.at} />.
@@ -458,22 +465,23 @@ function Top({ help }: { help: () => void }): JSX.Element {
   const now = use(cluster);
   const chosen = use(theme);
   const then = use(when);
+  use(pastNotes);
   const { state } = use(link);
   return (
     <header class="top">
       <h1>
         <img src="/ui/icon.svg" alt="" width="20" height="20" /> loadmanager
       </h1>
-      {now && then && <p>{now.leader.broker ? `${now.leader.broker} led` : "who led is not known"}</p>}
-      {now && !then && (
+      {now && then && !isReading() && <p>{now.leader.broker ? `${now.leader.broker} led` : "who led is not known"}</p>}
+      {now && !then && !isReading() && (
         <p>
           {now.leader.broker} leads since <Time at={now.leader.since} /> · {now.manager} manager ·{" "}
           {now.shedder}
         </p>
       )}
       <span class={state === "ok" && !then ? "live" : "live off"}>
-        {now && (state !== "ok" || then) ? "as of " : ""}
-        {now && <Time at={now.at} text={`${told(now.at)} ${zone(now.at)}`} />}
+        {now && !isReading() && (state !== "ok" || then) ? "as of " : ""}
+        {now && !isReading() && <Time at={now.at} text={`${told(now.at)} ${zone(now.at)}`} />}
       </span>
       {now && <button onClick={() => finding.set(true)}>Find…</button>}
       {now && !then && <button onClick={() => void dryRun()}>What would move?</button>}
@@ -505,13 +513,17 @@ function Page(): JSX.Element {
   useKeys(help);
   const known = use(cluster);
   const then = use(when);
+  use(pastNotes);
   if (state === "unauthorised" || state === "forbidden") return <Ask />;
   const steers = isDaemon(known) && !then;
   return (
     <>
       <Top help={help} />
       <Trouble />
-      <main class={state === "ok" ? "" : "old"} aria-busy={state === "loading"}>
+      <main
+        class={`${state === "ok" ? "" : "old"} ${isReading() ? "reading" : ""}`}
+        aria-busy={state === "loading" || isReading()}
+      >
         <Clusters />
         {(known || state === "unavailable") && <TimeBar />}
         <PastNote />

@@ -59,6 +59,7 @@ export interface Past {
   throttled: ThrottledShown;
   lapses: string[]; // that brokers stood still or had no answer of the metadata store then
   lately: LapseTold[]; // and in the hour before
+  stopped: string[]; // that brokers had stopped in order, which no leader has recorded by then
   notes: string[];
   missing: Record<string, string>;
 }
@@ -210,24 +211,25 @@ export async function askRecorded(): Promise<Recorded> {
   let last = Infinity;
   for (const { begin, end } of runs) {
     const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
-    if (begin - last > DOWN_MS && started && !isDaemon)
-      downs.push({ begin: last, end: begin, inOrder: allStopped(parts, last) });
+    if (begin > last && started && !isDaemon) {
+      const inOrder = allStopped(parts, last, begin);
+      // Others may have lived through a short one.
+      if (inOrder || begin - last > DOWN_MS) downs.push({ begin: last, end: begin, inOrder });
+    }
     last = last === Infinity ? end : Math.max(last, end);
   }
   return { begin: runs[0]?.begin ?? Infinity, ends: runs.map(({ end }) => end), downs };
 }
 
-// As `_all_stopped` of leader/interruptions.py.
-function allStopped(parts: ArchivedEvents[], begin: number): boolean {
+// As `downs_of` of leader/interruptions.py.
+function allStopped(parts: ArchivedEvents[], begin: number, downUntil: number): boolean {
   const there = parts.filter(({ recorded }) =>
     recorded.some(({ end }) => begin - end >= 0 && begin - end <= START_MS),
   );
   return there.every(({ part, events: some }) => {
+    const until: Record<string, number> = { starts: begin, stops: Math.min(begin + DOWN_MS, downUntil) };
     const own = some.find(
-      ({ ts, record }) =>
-        ts <= begin + DOWN_MS &&
-        text(record, "of") === part &&
-        ["starts", "stops"].includes(text(record, "event")),
+      ({ ts, record }) => text(record, "of") === part && ts <= (until[text(record, "event")] ?? -1),
     );
     return own !== undefined && text(own.record, "event") === "stops";
   });
@@ -389,8 +391,9 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const dead = new Set(
     heat.parts.filter(({ recorded }) => at - (recorded.at(-1)?.end ?? at) > SIGN_MS).map(({ part }) => part),
   );
+  const stops = stopsIn(came.parts);
   const brokers = all
-    .filter(({ kind, broker }) => kind === "broker_load" && !dead.has(broker))
+    .filter(({ kind, broker }) => kind === "broker_load" && !dead.has(broker) && !stops.has(broker))
     .filter(({ broker, ts, spanMs }) => !leftBy(came.parts, broker, ts - spanMs))
     .flatMap(brokerRows);
   // Loads are over a time that the moment lies in, and may go on after it.
@@ -409,7 +412,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
     asOf(decided.parts, at),
     (ts) => !again.has(ts) && afterAll(decided.parts)(ts),
   );
-  const leader = leaderAt(came.parts, decided.parts);
+  const led = leaderAt(came.parts, decided.parts);
+  const leader = led && stops.has(led) ? null : led;
   for (const broker of brokers) broker.leader = broker.broker === leader;
   const gone = absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at);
   await servedNext(gone, at);
@@ -428,6 +432,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
+    stopped: [...stops].map(([broker, ts]) => `${broker} had stopped in order since ${utc(ts)}`),
     notes: [
       ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
       ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)), unknown),
@@ -510,6 +515,19 @@ function standingOf(steps: ArchivedEvent[]): Map<string, FindingShown> {
 function leftBy(members: ArchivedEvent[], broker: string, loaded: number): boolean {
   const last = members.find(({ record }) => text(record, "of") === broker && COMES.has(text(record, "event")));
   return last !== undefined && last.ts >= loaded && text(last.record, "event") === "left";
+}
+
+// Brokers of which the last that is recorded is that they stop in order, as they did themselves, and
+// since when.
+function stopsIn(members: ArchivedEvent[]): Map<string, number> {
+  const looked = new Set<string>(), stops = new Map<string, number>();
+  for (const { ts, record } of members) {
+    const of = text(record, "of"), event = text(record, "event");
+    if (looked.has(of) || !(COMES.has(event) || event === "stops")) continue;
+    looked.add(of);
+    if (event === "stops") stops.set(of, ts);
+  }
+  return stops;
 }
 
 // Who led: the term that began last, unless its leader had left. Earlier versions recorded no terms:

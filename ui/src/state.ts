@@ -86,6 +86,10 @@ export const pastNotes = new Store<string[] | null>(null);
 export const pastLapses = new Store<string[]>([]);
 // The same that had ended in the hour before it.
 export const pastLately = new Store<LapseTold[]>([]);
+// Whether what is known is of another time than the one that is chosen, which is still being read.
+export const isReading = (): boolean => (when.value === null) !== (pastNotes.value === null);
+// Brokers that had stopped in order by that time, of which no leader had recorded it.
+export const pastStopped = new Store<string[]>([]);
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 
@@ -178,13 +182,25 @@ function goneRow(absence: Absent): Broker {
   };
 }
 
+// What was shown of a time gone by is forgotten also if there is no answer.
+async function askCluster(): Promise<Cluster> {
+  try {
+    return withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS));
+  } catch (error) {
+    if (isPast && !when.value) forgetAll();
+    throw error;
+  }
+}
+
 async function turnOnce(): Promise<void> {
   const then = when.value;
   if (then) return showPast(then);
-  if (pastNotes.value) forgetAll();
+  const now = await askCluster();
+  if (when.value) return; // chosen meanwhile
+  if (isPast) forgetAll();
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
   happened = false;
-  cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
+  cluster.set(now);
   if (isArchived) void readIntervals(); // it may have had no answer meanwhile
   isArchived = false;
   const daemon = isDaemon(cluster.value);
@@ -227,7 +243,9 @@ function showHeat(own: HeatShown): void {
 
 function forgetAll(): void {
   if (isArchived) cluster.set(null);
+  isPast = false;
   pastNotes.set(null);
+  pastStopped.set([]);
   pastLapses.set([]);
   pastLately.set([]);
   problems.set({});
@@ -236,18 +254,22 @@ function forgetAll(): void {
 }
 
 let shownOf: When | null = null;
+let isPast = false; // whether a time gone by is shown, or being read
 
 // A time gone by does not change: it is asked for once.
 async function showPast(then: When): Promise<void> {
   if (then === shownOf && pastNotes.value) return;
+  isPast = true;
+  pastNotes.set(null);
   if (!cluster.value) isArchived = !(await isLed());
   await lookForDowns();
   const past = await askPast(then);
-  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], findings: [] });
+  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], stopped: [], findings: [] });
   if (when.value !== then) return;
   shownOf = then;
   pastLapses.set(past.lapses);
   pastLately.set(past.lately);
+  pastStopped.set(past.stopped);
   problems.set({});
   findings.set(past.findings);
   goals.set([]);
@@ -262,7 +284,7 @@ async function showPast(then: When): Promise<void> {
   const isBefore = then.at < recordsBegin && recordsBegin < Infinity;
   const notes = isBefore
     ? [`The records of this cluster begin at ${utc(recordsBegin)}: this time is before that`]
-    : past.notes;
+    : [...past.stopped, ...past.notes];
   pastNotes.set([...notes, ...missing]);
 }
 
@@ -270,7 +292,7 @@ async function showPast(then: When): Promise<void> {
 // tell what was.
 async function isLed(): Promise<boolean> {
   try {
-    cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`, undefined, LOOK_MS)));
+    cluster.set(await askCluster());
     return true;
   } catch (error) {
     if (!(error instanceof Failure) || !NO_LEADER.includes(error.kind)) throw error;
@@ -444,7 +466,10 @@ export function begin(): void {
     if (!isDaemon(cluster.value)) void stream.begin(onEvent);
     void refresh();
   });
-  when.follow(() => void refresh());
+  when.follow(() => {
+    if (when.value) pastNotes.set(null); // until it is read, nothing is shown as of that time
+    void refresh();
+  });
   void refresh();
 }
 

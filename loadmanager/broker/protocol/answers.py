@@ -15,6 +15,7 @@ FLUSH_BYTES = 256 * 1024
 keeps up.
 """
 
+BY_CLIENT = "its client ended the connection"
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
 """A connection is closed when its client leaves this many bytes unread, beyond its full outbound
 buffer.
@@ -38,7 +39,7 @@ class Answers:
         self._unread_bytes = self._written_bytes = 0
         self.closing = False
         """Whether the broker closed it; what was written may still be on its way."""
-        self.ended = "its client ended the connection"
+        self.ended = BY_CLIENT
 
     def discard(self) -> None:
         """Forget what was received and not processed: the connection is being closed."""
@@ -97,9 +98,9 @@ class Answers:
             self._transport.close()
             self.discard()
 
-    def abort(self) -> None:
+    def abort(self, reason: str = HUNG_UP) -> None:
         """Hang up at once; nothing more is written."""
-        self.ended = self.ended if self.closing else HUNG_UP
+        self.ended = self.ended if self.closing else reason
         self.closing = True
         self._out.clear()
         self._unread_bytes = self.queued_bytes = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
-from loadmanager.broker.protocol.answers import Answers
+from loadmanager.broker.protocol.answers import BY_CLIENT, Answers
 from loadmanager.broker.protocol.hosted import (
     AttachedConsumer,
     AttachedProducer,
@@ -190,7 +190,7 @@ class Connection(Answers, asyncio.Protocol):
         connection of a client that is.
         """
         if self._transport is not None and not self._reading and _hung_up(self._transport):
-            self.abort()
+            self.abort(BY_CLIENT)
             return True
         return self._transport is None
 
@@ -287,7 +287,7 @@ class Connection(Answers, asyncio.Protocol):
             if _hung_up(transport):
                 # The client has connected again and repeats what was not acknowledged; what it sent
                 # here must not be stored a second time.
-                self.abort()
+                self.abort(BY_CLIENT)
                 return
         self.process()
         if (

@@ -257,6 +257,8 @@ class LoadsOfAll:
     """Whether no part has recorded anything then."""
     quiet: set[str] = field(default_factory=set)
     """Brokers that recorded nothing at that moment: what is there of them is of before."""
+    down: bool = False
+    """Whether no broker of the whole cluster recorded anything around that moment."""
     outages: list[str] = field(default_factory=list)
     """Those of the cluster and of the metadata store at that moment, which are among the notes."""
     lost: dict[str, str] = field(default_factory=dict)
@@ -307,7 +309,8 @@ def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
 
 def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, int]:
     """Broker → when its last sign of life before a moment was, of those that had ended by then, as
-    their archives tell without anybody's record of it.
+    their archives tell without anybody's record of it. While the whole cluster was down, all had
+    whose last sign was before: it is said to be down from then on at the earliest.
     """
     since = min((it.ts - it.span_ms for it in past.loads if it.broker in past.quiet), default=None)
     if since is None:
@@ -319,7 +322,8 @@ def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, 
         for name in sorted(past.quiet & parts.keys())
         if parts[name].recorded
     }
-    return {name: end for name, end in ends.items() if at_ms - end > SIGN_MS}
+    least_ms = 0 if past.down else SIGN_MS
+    return {name: end for name, end in ends.items() if at_ms - end > least_ms}
 
 
 def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:

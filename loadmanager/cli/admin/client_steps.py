@@ -22,9 +22,14 @@ from loadmanager.leader.interruptions import (
     CHANGES_MAX,
     STEPS,
     STEPS_MAX,
-    losses_of,
+    all_losses,
     steps_of,
     waits_between,
+)
+
+UNSURE = (
+    "not counted: steps of clients were recorded by their number only since the last record of "
+    "each, so that nobody knows which were still there as their broker was lost or stood still"
 )
 
 
@@ -53,8 +58,11 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
-    downs = downtimes(admin, begin_ms)
+    downs = downtimes(admin, begin_ms - AFTER_MS)
     within, losses = waits_between(steps, changes, downs, (begin_ms, end_ms), as_of_ms)
+    if unsure := sum(it.unsure for it in within):
+        within = [it for it in within if not it.unsure]
+        notes.append(f"{count_of(unsure, 'client')} {UNSURE}")
     return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
 
 
@@ -78,8 +86,11 @@ def client_steps(
 
 
 def losses_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Loss]:
-    """The losses of brokers that were recorded within a time."""
-    return losses_of(changes_between(admin, begin_ms, until_ms))
+    """The losses of brokers that were recorded within a time, and those in it of which nobody was
+    left to record them.
+    """
+    downs = [it for it in downtimes(admin, begin_ms) if it.begin <= until_ms]
+    return all_losses(changes_between(admin, begin_ms, until_ms), downs)
 
 
 def changes_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[MemberChange]:

@@ -383,7 +383,11 @@ def cut_off_by(
             it.client, event="left", ts=it.since, reason=f"its broker {it.client.broker} was lost"
         )
         for it in interruptions_of(known_steps, losses)
-        if it.lost and it.back_at is None and it.since > then_ms and key_of(it.client) in were_there
+        if it.lost
+        and not it.unsure
+        and it.back_at is None
+        and it.since > then_ms
+        and key_of(it.client) in were_there
     ]
 
 

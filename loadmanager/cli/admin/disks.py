@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadmanager.kit.units import GIB
+from loadmanager.kit.units import gibibytes
 from loadmanager.leader.documents.cluster import BrokerShown
 
 
@@ -14,6 +14,6 @@ def fullest_text(brokers: Sequence[BrokerShown]) -> str:
     if not disks:
         return ""
     percent, broker, disk = max(disks, key=lambda it: it[:2])
-    free = (disk.size_bytes - disk.used_bytes) / GIB
+    free = gibibytes(disk.size_bytes - disk.used_bytes)
     up_to = f"the fullest disk is that of {broker} with its {disk.stored}: {percent:.0f}% full"
-    return f"{up_to}, {free:,.1f} GiB free"
+    return f"{up_to}, {free} free"

@@ -51,10 +51,12 @@ class Downtime(ClusterDown):
 
     def __str__(self) -> str:
         """As a sentence."""
-        took = span(self.end - self.begin)
-        between = f"from {clock(self.begin)} to {clock(self.end)} ({took})"
-        why = "all brokers had stopped in order" if self.in_order else "no broker recorded anything"
-        return f"the whole cluster was down {between}: {why}"
+        begin, end, took = clock(self.begin), clock(self.end), span(self.end - self.begin)
+        if self.in_order:
+            why = "all brokers had stopped in order"
+            return f"the whole cluster was down from {begin} to {end} ({took}): {why}"
+        between = f"from {begin} at the earliest to {end} ({took} at most)"
+        return f"the whole cluster was down {between}: no broker recorded anything"
 
 
 def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
@@ -67,7 +69,7 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
     if answer.of_daemon:
         return []
     downs = downs_of(answer.parts.values(), since_ms)
-    return [Downtime(it.begin, it.end, it.in_order) for it in downs]
+    return [Downtime(it.begin, it.end, it.in_order, it.ended) for it in downs]
 
 
 class Lapse(SessionLapse):
@@ -223,7 +225,9 @@ def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     past.outages += outage_now(admin, at_ms)
     if past.silent:
         downs = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
-        past.outages[:0] = downs or silence_around(admin, at_ms)
+        silences = downs or silence_around(admin, at_ms)
+        past.down = bool(silences)
+        past.outages[:0] = silences
     later = _later_changes(admin, at_ms)
     past.lost = lost_about(admin, at_ms, later)
     past.unknown = unknown_loads(past.loads, lapses, later, at_ms)

@@ -264,7 +264,9 @@ def _open_of(
     single = {(it.ts, it.event, it.broker, key_of(it)): it for it in steps}
     of_all = interruptions_of(single.values(), losses, as_of_ms=as_of_ms)
     waits = {key_of(it.client): it for it in of_all}
-    return [it for it in waits.values() if it.back_at is None and it.since >= begin_ms]
+    return [
+        it for it in waits.values() if it.back_at is None and it.since >= begin_ms and not it.unsure
+    ]
 
 
 def _waits_text(it: Interrupted, text: str, to_ms: int) -> str:

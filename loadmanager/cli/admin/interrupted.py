@@ -48,7 +48,8 @@ MEANT = (
     "holds its connection may delay both"
 )
 UNHEARD = (
-    "a wait from … to …: since the session of a lost broker was over, or since its last sign before"
+    "a wait from … to …: since the session of a lost broker was over (if all brokers ended without "
+    "a word, since the next sign that it would have given), or since its last sign before"
 )
 MOVE = re.compile(r"\d{1,12}-m?\d{1,12}")
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives, parts_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import LAPSE_MS_MAX, downtimes, last_sign
 from loadmanager.cli.admin.times import clock, span
-from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.lapses import SIGN_MS
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.units import DAY_MS, HOUR_MS
 from loadmanager.leader.documents.cluster import LeaderShown
 
@@ -47,7 +48,7 @@ def led_of(events: Sequence[ArchivedEvent]) -> MemberChange | None:
         if change.event == "leads":
             return None if change.of in left else change
         # What a leader records of itself is how an earlier session of it had ended.
-        if change.event == "left" and change.broker != change.of:
+        if change.event == "stops" or (change.event == "left" and change.broker != change.of):
             left.add(change.of)
     return None
 
@@ -61,11 +62,15 @@ def leader_then(admin: AdminClient, at_ms: int) -> LeaderThen:
     if led is not None and (down := _down_since(admin, led.ts, at_ms)):
         return LeaderThen(None, f"nobody led: {down}", events)
     if led is None:
-        return LeaderThen(None, "nobody led, as far as it is recorded", events)
-    if loss := _lost_before(admin, led, at_ms):
-        return LeaderThen(led, loss, events, lost=True)
+        return LeaderThen(None, _nobody(events.events), events)
+    later = _later_changes(admin, at_ms)
+    if unproven := _unproven(led, later, at_ms):
+        return LeaderThen(None, unproven, events)
+    doubt = _lost_before(admin, led, later, at_ms) or _unanswered(led, events.events, later)
+    if doubt := doubt or _silent(admin, led, later, at_ms):
+        return LeaderThen(led, doubt, events, lost=True)
     before = f"; before it {led.before} did" if led.before else ""
-    text = f"{led.of} led, term {led.epoch}, {since} {clock(led.ts)} ({span(at_ms - led.ts)})"
+    text = f"{_term(led)}, {since} {clock(led.ts)} ({span(at_ms - led.ts)})"
     return LeaderThen(led, text + before, events)
 
 
@@ -93,13 +98,94 @@ def _down_since(admin: AdminClient, since_ms: int, at_ms: int) -> str:
     return str(downs[-1]) if downs else ""
 
 
-def _lost_before(admin: AdminClient, led: MemberChange, at_ms: int) -> str:
+def _nobody(events: Sequence[ArchivedEvent]) -> str:
+    """That nobody led, and that the leader before had stopped in order; `events`: of before, the
+    newest first.
+    """
+    changes = [event.record_as(MemberChange) for event in events]
+    last = next((it for it in changes if it.event == "leads"), None)
+    stops = (it for it in changes if last and it.event == "stops" and it.of == last.of)
+    if last is None or (stopped := next(stops, None)) is None or stopped.ts < last.ts:
+        return "nobody led, as far as it is recorded"
+    return (
+        f"nobody is known to have led: {_term(last)}, and had stopped in order since "
+        f"{clock(stopped.ts)}"
+    )
+
+
+def _term(led: MemberChange) -> str:
+    return f"{led.of} led, term {led.epoch}"
+
+
+def _later_changes(admin: AdminClient, at_ms: int) -> list[MemberChange]:
+    """What was recorded of brokers soon after a moment, the oldest first."""
+    kinds, until_ms = (MemberChange.kind,), at_ms + LAPSE_MS_MAX
+    later = events_of(admin, kinds, since_ms=at_ms + 1, until_ms=until_ms, limit=MEMBERS_MAX)
+    return [event.record_as(MemberChange) for event in reversed(later.events)]
+
+
+def _unproven(led: MemberChange, later: Sequence[MemberChange], at_ms: int) -> str:
+    """That the leader could not prove its session at a moment, as it recorded when that was over;
+    empty if it could.
+    """
+    for it in later:
+        if it.event == "proven" and it.of == led.of and it.took_ms:
+            if it.ts - it.took_ms > at_ms:
+                return ""
+            between = f"from {clock(it.ts - it.took_ms)} to {clock(it.ts)}"
+            return f"nobody led: {_term(led)}, and could not prove its session {between}"
+    return ""
+
+
+def _unanswered(
+    led: MemberChange, events: Sequence[ArchivedEvent], later: Sequence[MemberChange]
+) -> str:
+    """That the leader had no answer of the metadata store at a moment, and did not record how that
+    ended; empty if it had, or its session stayed proven. `events`: of before, the newest first.
+    """
+    before = (event.record_as(MemberChange) for event in events)
+    own = (
+        it for it in before if it.of == led.of and it.event in ("unanswered", "proven", "starts")
+    )
+    last = next(own, None)
+    if last is None or last.event != "unanswered" or last.ts < led.ts:
+        return ""
+    if any(it.of == led.of and it.event == "proven" for it in later):
+        return ""
+    answered = clock(last.ts - (last.unheard_ms or 0))
+    return (
+        f"{_term(led)}, until the metadata store did not answer it any more, the last time at "
+        f"{answered}; nobody is known to have led then"
+    )
+
+
+def _silent(
+    admin: AdminClient, led: MemberChange, later: Sequence[MemberChange], at_ms: int
+) -> str:
+    """That the leader's own archive had no sign of it at a moment, nor anybody who recorded how it
+    left; empty if there was one, or its archive does not answer.
+    """
+    values = [("since", led.ts), ("until", at_ms), ("limit", 1)]
+    part = parts_of(admin, "events", values, ArchivedEvents).parts.get(led.of)
+    ends = [run.end for run in part.recorded] if part is not None else []
+    if ends:
+        own = (it for it in later if it.of == led.of and it.event in ("left", "starts"))
+        following = next(own, None)
+        if following is not None and following.event == "left":
+            ends.append(left_at_of(following) - (unheard_of(following) or 0))
+    if not ends or at_ms - max(ends) <= SIGN_MS:
+        return ""
+    return (
+        f"{_term(led)}, until its last sign at {clock(max(ends))}; nobody is known to have led then"
+    )
+
+
+def _lost_before(
+    admin: AdminClient, led: MemberChange, changes: Sequence[MemberChange], at_ms: int
+) -> str:
     """That the leader was lost about then, and that the next term began later; empty if it was not.
     The next leader records the loss, and for how long at most it had not heard of that broker.
     """
-    kinds, until_ms = (MemberChange.kind,), at_ms + LAPSE_MS_MAX
-    later = events_of(admin, kinds, since_ms=at_ms + 1, until_ms=until_ms, limit=MEMBERS_MAX)
-    changes = [event.record_as(MemberChange) for event in reversed(later.events)]
     following = next((it for it in changes if it.event == "leads"), None)
     losses = (it for it in changes if it.event == "left" and it.of == led.of)
     loss = next(losses, None)
@@ -109,7 +195,7 @@ def _lost_before(admin: AdminClient, led: MemberChange, at_ms: int) -> str:
     if sign_ms >= at_ms or loss.ts > following.ts + LOSS_MS_MAX:
         return ""
     return (
-        f"{led.of} led, term {led.epoch}, until it was lost after {clock(sign_ms)}; nobody is "
+        f"{_term(led)}, until it was lost after {clock(sign_ms)}; nobody is "
         f"known to have led then: term {following.epoch} of {following.of} began at "
         f"{clock(following.ts)}"
     )

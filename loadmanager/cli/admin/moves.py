@@ -71,6 +71,7 @@ PAUSED = (
     "for one bundle does: `bundles move`, `unload`, `split` and `merge`"
 )
 NO_MOVE = "no move in this term yet; --since shows those of earlier terms"
+EARLIER = "the moves of the present leader's term; --since shows those of earlier terms"
 ENDED_SO = {
     MoveState.DONE: "ended",
     MoveState.FAILED: "failed",
@@ -112,7 +113,8 @@ def moves_list(
     present_ms = now_ms()
     rows = [_with_time(move, _row(move, present_ms)) for move in answer.moves]
     shown = table((*headers[:-1], "when", headers[-1]), rows) if rows else NO_MOVE
-    parts: list[Any] = [shown, *_taken_up(answer.taken_up), *_meant(answer.moves)]
+    parts: list[Any] = [shown, *_earlier(answer.moves), *_taken_up(answer.taken_up)]
+    parts += _meant(answer.moves)
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin)
@@ -132,6 +134,12 @@ def _open_then(admin: AdminClient, at_ms: int) -> list[str]:
         end = f"it {ENDED_SO.get(move.state, move.state.value)} at {clock(move.ended_at or 0)}"
         lines.append(f"{move.id} {state} then: {way} ({end})")
     return lines
+
+
+def _earlier(moves: Sequence[Move]) -> list[str]:
+    """That terms before the leader's may have had moves, too, which are not listed."""
+    terms = (move.id.partition("-")[0] for move in moves)
+    return [EARLIER] if any(it.isdecimal() and int(it) > 1 for it in terms) else []
 
 
 def _taken_up(ids: Sequence[str]) -> list[str]:

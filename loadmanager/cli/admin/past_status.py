@@ -66,7 +66,8 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         *pause_then(admin, at_ms),
         *_limits(limits, gone, at_ms, bundles),
     ]
-    decisions = decisions_of(it for it in cycle.events if it.last <= at_ms)
+    whole_ms = cycle.events[-1].last if len(cycle.events) >= CYCLE_EVENTS else -inf
+    decisions = decisions_of((it for it in cycle.events if it.last <= at_ms), whole_ms)
     decided = [each for each in decisions if each.kind == "shed"][:1]
     again = [it for it in cycle.events if it.ts <= at_ms < it.last]
     said = "last cycle before" if not again else "last that a cycle before found, and none since"

@@ -20,7 +20,7 @@ from loadmanager.kit.system.cgroup import Cgroup
 from loadmanager.kit.system.disks import space
 from loadmanager.kit.system.sampler import SystemSampler
 from loadmanager.kit.system.settings import SamplerSettings
-from loadmanager.kit.units import GIB, MIB
+from loadmanager.kit.units import GIB, MIB, free_text
 
 PART = "host"
 OPEN_FILES_MIN = 16_384
@@ -163,7 +163,7 @@ def _open_files(host: Host) -> Iterator[Diagnosis]:
 
 def disk(part: str, subject: str, free: int, size: int) -> Diagnosis:
     """A finding about the free space of a disk."""
-    text = f"{free / GIB:.1f} of {size / GIB:.1f} GiB are free"
+    text = free_text(free, size)
     if free < DISK_FREE_BYTES_MIN or free < DISK_FREE_MIN * size:
         advice = (
             "free some of it, or make it larger: producers are refused, and records of the history "

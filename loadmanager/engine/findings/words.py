@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmanager.engine.load.reports import ResourceUsage
-from loadmanager.kit.units import DAY_MS, HOUR_MS, MINUTE_MS
+from loadmanager.kit.units import DAY_MS, HOUR_MS, MIB, MINUTE_MS, free_text
 
 STUCK = "one value"
 IMPOSSIBLE = "more used than there is"
@@ -45,7 +45,6 @@ LOOK_UP = (
 OWN_CONNECTION = (
     "If that load is legitimate, raise the limit. Have its producers use connections of their own."
 )
-MIB_PER_GIB = 1024
 WHEN_FULL = {
     "topics": "producers are refused",
     "history": "records of the history are dropped",
@@ -162,7 +161,7 @@ def disk(broker: str, name: str, percent: float, left_ms: float | None) -> str:
 def room(usage: ResourceUsage) -> str:
     """How much may still be written."""
     free, size = usage.limit - usage.usage, usage.limit
-    return f"{free / MIB_PER_GIB:.1f} of {size / MIB_PER_GIB:.1f} GiB are free."
+    return f"{free_text(free * MIB, size * MIB)}."
 
 
 def once_full(name: str) -> str:

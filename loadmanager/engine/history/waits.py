@@ -21,6 +21,8 @@ TRIED_MS = 90_000
 for the answer in vain, for 30 s, say, because a limit holds its connection. Its broker reads both
 late, and maybe slowly.
 """
+UNSURE_MS = 600_000
+"""A client that may have ended before its broker was lost, and comes within this time, had not."""
 Key = tuple[str, str, str, str]
 """What it is, its name, its topic and its subscription: the same when it comes again."""
 
@@ -63,6 +65,10 @@ class Interrupted:
     """Its connection there."""
     stood: bool = False
     """Whether its broker stood still, and served it on afterwards."""
+    unsure: bool = False
+    """Whether it is not known that it was still there: steps of clients of its broker were recorded
+    by their number only since its own last one, and it did not come soon after. It does not count.
+    """
     tried: list[tuple[str, str]] = field(default_factory=list, init=False)
     """The brokers to which it came meanwhile, and its connection there, each without a message and
     for less than `TRIED_MS`, or until now: it was not back.
@@ -97,6 +103,8 @@ class _Timeline:
     came: dict[Key, Interrupted] = field(default_factory=dict)
     """The last interruption of those that are attached again; these may turn out to be tries."""
     all: list[Interrupted] = field(default_factory=list)
+    gaps: dict[str, int] = field(default_factory=dict)
+    """Broker → until when it had recorded steps by their number only, the last time."""
 
     def attached(self, step: ClientStep) -> None:
         key = key_of(step)
@@ -110,6 +118,7 @@ class _Timeline:
         if (waits := self.open.pop(key, None)) is not None:
             waits.back_at, waits.back = max(step.ts, waits.since), step.broker
             waits.over = step.client
+            waits.unsure = waits.unsure and step.ts - waits.since > UNSURE_MS
             self.came[key] = waits
 
     def left(self, step: ClientStep) -> None:
@@ -168,7 +177,9 @@ class _Timeline:
                 if came is not None and came.tried and self._is_short(came, loss.ts):
                     self._waits_on(key)
                     continue
-                self._interrupted(key, Interrupted(step, loss.ts, True, loss.unheard_ms))
+                waits = Interrupted(step, loss.ts, True, loss.unheard_ms)
+                waits.unsure = self._may_have_left(step)
+                self._interrupted(key, waits)
             elif last is not None and last.broker == loss.broker and loss.ts - step.ts <= TAKEN_MS:
                 del self.before[key]
                 self._interrupted(key, Interrupted(last, step.ts, True, loss.unheard_ms))
@@ -179,7 +190,12 @@ class _Timeline:
             if step.broker == still.broker:
                 at, by = still.end, still.broker
                 waited = Interrupted(step, still.begin, lost=False, back_at=at, back=by, stood=True)
+                waited.unsure = self._may_have_left(step)
                 self.all.append(waited)
+
+    def _may_have_left(self, step: ClientStep) -> bool:
+        """Whether that may be among the steps that its broker recorded by their number only."""
+        return self.gaps.get(step.broker, step.ts) > step.ts
 
     def _interrupted(self, key: Key, interrupted: Interrupted) -> None:
         self.came.pop(key, None)
@@ -199,8 +215,8 @@ def interruptions_of(
     stood: Iterable[Standstill] = (),
     as_of_ms: float = inf,
 ) -> list[Interrupted]:
-    """The interruptions that the records tell, the oldest first; `as_of_ms`: the records are those
-    until then.
+    """The interruptions that the records tell, the oldest first, with those that are `unsure`;
+    `as_of_ms`: the records are those until then.
 
     A client is back with the first attachment that has a message or lasts, and not with one that it
     leaves within 90 s without a message; nor with the next one, until it has lasted so long. A
@@ -219,6 +235,8 @@ def interruptions_of(
             timeline.stood(it)
         elif it.event == "attached":
             timeline.attached(it)
+        elif it.event == "unrecorded":
+            timeline.gaps[it.broker] = it.ts
         else:
             timeline.left(it)
     timeline.end(as_of_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -35,8 +36,8 @@ class OwnsAll(Alone):
 class Wire(asyncio.Transport):
     """A transport that records its calls."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.1", 4000)})
+    def __init__(self, sock: socket.socket | None = None) -> None:
+        super().__init__({"peername": ("10.0.0.1", 4000), "socket": sock})
         self.reading = True
         self.closed = False
         self.frames: list[Frame] = []
@@ -99,9 +100,9 @@ class Broker:
         while self._tasks:
             await self._tasks.pop()
 
-    async def connect(self) -> tuple[Connection, Wire]:
-        """A client that has said CONNECT."""
-        connection, wire = Connection(self.server.serving, HANDLERS), Wire()
+    async def connect(self, sock: socket.socket | None = None) -> tuple[Connection, Wire]:
+        """A client that has said CONNECT; `sock`: the broker's end of its connection."""
+        connection, wire = Connection(self.server.serving, HANDLERS), Wire(sock)
         connection.connection_made(wire)
         await self.say(connection, CONNECT)
         return connection, wire

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
+import pytest
 from broker.protocol.driven_broker import Broker, OwnsAll
 from broker.protocol.test_hostile_clients import a_producer
 from limits.driven import TOPIC
@@ -78,6 +80,31 @@ async def test_a_client_comes_and_leaves(broker: Broker) -> None:
     connection.connection_lost(None)
     (left,) = records.taken()
     assert (left.name, left.reason) == (came.name, "its client ended the connection")
+
+
+@pytest.mark.parametrize("by", ["its limit", "who comes"])
+async def test_a_held_client_that_hangs_up_ended_the_connection_itself(
+    broker: Broker, by: str
+) -> None:
+    """Though the broker finds it out, as its limit lets go, or as another one takes its name."""
+    records = recorded(broker)
+    broker.limit("publishRate", PublishRate(messages_per_s=10))
+    ours, its = socket.socketpair()
+    with ours, its:
+        connection, wire = await broker.connect(ours)
+        await broker.say(connection, asking("p"), asking("q", request_id=3))
+        await broker.say(connection, *(a_send(n, producer_id=2) for n in range(100)))
+        assert (wire.reading, wire.closed) == (False, False)
+        its.close()
+        if by == "who comes":
+            other, _ = await broker.connect()
+            await broker.say(other, asking("p"))
+        else:
+            broker.forward(20_000)
+        assert wire.closed
+        connection.connection_lost(None)
+    reasons = {it.name: it.reason for it in records.taken() if it.event == "left"}
+    assert reasons["q"] == "its client ended the connection"
 
 
 async def test_a_producer_that_waits_to_be_exclusive_comes_when_it_is(broker: Broker) -> None:

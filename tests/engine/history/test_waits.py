@@ -6,6 +6,7 @@ from typing import Any
 
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.waits import (
+    UNSURE_MS,
     Interrupted,
     Loss,
     Standstill,
@@ -96,6 +97,28 @@ def test_a_broker_that_stood_still_interrupted_those_that_it_had_then() -> None:
     waits = interruptions_of(steps, [], [Standstill("b1", 2_000, 7_000)])
     assert _told(waits) == [("p", 2_000, 5_000, "b1"), ("closes", 2_000, 5_000, "b1")]
     assert [(it.lost, it.stood) for it in waits] == [(False, True)] * 2
+
+
+def test_a_client_that_may_have_ended_unrecorded_does_not_count() -> None:
+    """Where steps were recorded by their number only since its own last one; unless it comes soon,
+    or its broker closed it.
+    """
+    steps = [
+        *(_step(10, "attached", "b1", name) for name in ("gone", "back", "late", "closed")),
+        _step(11, "attached", "b2", "elsewhere"),
+        ClientStep(ts=20, broker="b1", event="unrecorded", times=306),
+        _step(20, "attached", "b1", "after"),
+        _step(30, "left", "b1", "closed", reason=CLOSED_HERE),
+        _step(2_000, "attached", "b2", "back"),
+        _step(1_000 + UNSURE_MS + 1, "attached", "b2", "late"),
+    ]
+    waits = interruptions_of(steps, [Loss("b1", 1_000)], [Standstill("b1", 100, 900)])
+    told = {(it.client.name, it.stood): it.unsure for it in waits}
+    assert told == {
+        ("closed", False): False, ("back", False): False, ("after", False): False,
+        ("gone", False): True, ("late", False): True, ("after", True): False,
+        ("gone", True): True, ("back", True): True, ("late", True): True,
+    }  # fmt: skip
 
 
 CLOSED_IT = "its client closed it"

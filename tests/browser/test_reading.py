@@ -1,0 +1,116 @@
+"""The page while it reads a time gone by, and at one in which all brokers had stopped in order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import Served, serving
+from broker.admin.test_archive import in_folder, recorded_in, written
+from browser.chromium import CHROMIUM, Page, browser
+from cli.test_past import UNUSED
+
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import BrokerLoad
+from loadmanager.kit.system.clock import SystemClock
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+MINUTE = 60_000
+HOLD_ARCHIVES = """(() => {
+  const real = window.fetch;
+  const free = new Promise((go) => { window.letGo = go; });
+  window.fetch = async (url, ...more) => {
+    if (String(url).includes("/archive")) await free;
+    return real(url, ...more);
+  };
+  return true;
+})()"""
+
+
+def when_of(at_ms: int) -> str:
+    """A time as the page's address has it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+async def test_nothing_of_now_is_shown_as_of_then(tmp_path: Path) -> None:
+    """While archives are asked, neither brokers nor who leads; and nothing of then once it is now
+    again.
+    """
+    now = SystemClock().now_ms()
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        load = BrokerLoad(
+            ts=now - 9 * MINUTE, broker=names[1], interval_ms=MINUTE, usage=0.5, **UNUSED
+        )
+        await written(served, 1, load)
+        recorded_in(tmp_path, [(1, now - 30 * MINUTE, now)])
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text(names[0], "#brokers")
+        await page.wait_text("leads since", ".top")
+        await page.value(HOLD_ARCHIVES)
+        await page.key("a")
+        await page.key("ArrowLeft")
+        await page.wait_text("Reading what was then.", ".summary")
+        shown = await page.text("main") + await page.text(".top")
+        assert not [name for name in names if name in shown], shown
+        assert "Brokers" not in shown
+        assert " led" not in await page.text(".top")
+        await page.value("(window.letGo(), true)")
+        await page.wait_text("Brokers", ".summary")
+        assert "Reading" not in await page.text(".summary")
+        await page.click(".timebar button", "Now")
+        await page.wait_text("leads since", ".top")
+        assert not page.errors
+
+
+async def stopped_together(served: Served, stop: int, start: int) -> None:
+    """Brokers that stop in order, and start again, at about one time; the second is the leader."""
+    for index in range(2):
+        of: dict[str, Any] = {"broker": served.broker_id(index), "of": served.broker_id(index)}
+        load = BrokerLoad(
+            ts=stop - 5_000, broker=of["broker"], interval_ms=MINUTE, usage=0.5, **UNUSED
+        )
+        changes = [
+            MemberChange(ts=stop - 9 * MINUTE, event="starts", **of),
+            MemberChange(ts=stop + 100 * index, event="stops", **of),
+            MemberChange(ts=start, event="starts", **of),
+        ]
+        if index:
+            changes.append(MemberChange(ts=stop - 8 * MINUTE, event="leads", epoch=7, **of))
+        await written(served, index, load, *changes)
+
+
+async def test_a_short_orderly_stop_of_the_whole_cluster(tmp_path: Path) -> None:
+    """No broker is shown as there, nor as leader: once all had said so, and once none was there."""
+    stop = SystemClock().now_ms() - 20 * MINUTE
+    ended, start = stop + 2_000, stop + 6_000
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        await stopped_together(served, stop, start)
+        recorded_in(tmp_path, [(100, stop - 10 * MINUTE, ended), (101, start, start + MINUTE)])
+
+        async def go(at_ms: int, says: str) -> None:
+            await page.go(f"{served.url()}/ui?at={when_of(at_ms)}&last=600")
+            await page.wait_text(says, ".summary")
+
+        await page.size(1200, 800)
+        await go(stop - 2_000, "Brokers")
+        await page.wait("document.querySelectorAll('.broker.active').length === 2")
+        await page.wait_text(f"{served.broker_id(1)} led", ".top")
+        await nobody(page, go(stop + 1_000, "No broker was there: "))
+        assert "had stopped in order since" in await page.text(".summary")
+        await nobody(page, go(ended + 1_000, "The whole cluster was down, for 4.0 s, until"))
+        assert "all brokers had stopped in order." in await page.text(".summary")
+        assert not page.errors
+
+
+async def nobody(page: Page, going: Any) -> None:
+    """Go to a time at which no broker is there, and none leads."""
+    await going
+    assert not await page.value("document.querySelectorAll('.broker.active').length")
+    assert "who led is not known" in await page.text(".top")

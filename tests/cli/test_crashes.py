@@ -1,0 +1,161 @@
+"""What is told of a time in which the whole cluster was down: nobody was left to record it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import serving
+from broker.admin.test_archive import BUNDLE, in_folder, recorded_in, written
+from cli.test_admin_command import Shell
+from cli.test_past import UNUSED
+
+from loadmanager.cli.admin.times import clock
+from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import BrokerLoad
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.interruptions import all_losses, downs_of
+
+MINUTE = 60_000
+SECOND = 1_000
+
+
+def a_part(broker: str, runs: list[tuple[int, int]], *changes: MemberChange) -> ArchivedEvents:
+    """The part of a broker."""
+    events = [
+        ArchivedEvent(
+            id=it.ts, kind=it.kind, ts=it.ts, last=it.ts, times=1,
+            record={"ts": it.ts, "of": it.of, "event": it.event, "how": it.how},
+        )
+        for it in sorted(changes, key=lambda it: -it.ts)
+    ]  # fmt: skip
+    spans = [RecordedSpan(begin=begin, end=end) for begin, end in runs]
+    return ArchivedEvents(part=broker, recorded=spans, events=events)
+
+
+def a_change(ts: int, of: str, event: str, by: str = "", **more: Any) -> MemberChange:
+    """By the broker itself, unless another one recorded it."""
+    return MemberChange(ts=ts, broker=by or of, of=of, event=event, **more)
+
+
+def first_ended(folder: Path, broker: str, at_ms: int) -> None:
+    """Have the archive of a broker say that it had ended then the first time."""
+    (path,) = (it for it in folder.rglob("*.sqlite") if broker.split(":")[1] in str(it))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE run SET ended = ? WHERE id = 1", (at_ms,))
+
+
+def test_all_that_had_not_stopped_are_lost_when_the_whole_cluster_goes_down() -> None:
+    """Each at its last sign, or so long after it as a broker may be silent; not one that had
+    stopped, or of which another one had recorded that it was lost, or that was there no more.
+    """
+    lost = a_change(94_000, "early", "left", "b1", how="lost")
+    parts = [
+        a_part("b1", [(0, 100_000), (125_000, 200_000)], a_change(125_500, "b1", "starts"), lost),
+        a_part("b2", [(0, 92_000)]),
+        a_part("stops", [(0, 99_000)], a_change(98_000, "stops", "stops")),
+        a_part("early", [(0, 80_000)]),
+        a_part("before", [(0, 30_000)]),
+    ]
+    (down,) = downs_of(parts, 0)
+    assert (down.begin, down.end, down.in_order) == (100_000, 125_000, False)
+    assert down.ended == {"b1": 100_000, "b2": 92_000}
+    late = [
+        a_change(131_000, "b2", "left", "b1", how="lost"),
+        a_change(94_000, "early", "left", "b1", how="lost"),
+    ]
+    told = {(it.broker, it.ts, it.unheard_ms) for it in all_losses(late, [down])}
+    assert told == {("b1", 112_000, 12_000), ("b2", 104_000, 12_000), ("early", 94_000, 0)}
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_short_time_is_known_only_if_all_had_stopped_in_order(*, in_order: bool) -> None:
+    """Of others one may have lived through it."""
+    event = "stops" if in_order else "proven"
+    parts = [
+        a_part(
+            broker, [(0, 100_000), (104_000, 200_000)],
+            a_change(99_000, broker, event), a_change(104_100, broker, "starts"),
+        )
+        for broker in ("b1", "b2")
+    ]  # fmt: skip
+    downs = downs_of(parts, 0)
+    assert [(it.begin, it.end, it.ended) for it in downs] == [(100_000, 104_000, {})] * in_order
+
+
+async def test_clients_of_brokers_that_all_ended_without_a_word_were_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are named, counted, and back when that is recorded; and so are the lost brokers. The
+    cluster is not said to have brokers while it is said to have been down.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    down, up = now - 40 * SECOND, now - 15 * SECOND
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, ids = Shell(served, capsys), [served.broker_id(index) for index in range(2)]
+
+        def step(ts: int, broker: str, event: str, name: str, reason: str = "") -> ClientStep:
+            return ClientStep(
+                ts=ts, broker=broker, event=event, client="10.0.3.7:4711", what="producer",
+                name=name, topic="persistent://acme/orders/t", bundle=BUNDLE, reason=reason,
+            )  # fmt: skip
+
+        await written(
+            served, 0,
+            a_change(now - 3 * MINUTE, ids[0], "starts"),
+            step(now - 2 * MINUTE, ids[0], "attached", "back"),
+            step(now - 2 * MINUTE, ids[0], "attached", "ended"),
+            step(down - SECOND, ids[0], "left", "ended", "its client closed it"),
+            a_change(up, ids[0], "starts"),
+            step(up + 2 * SECOND, ids[0], "attached", "back"),
+        )  # fmt: skip
+        await written(
+            served, 1,
+            a_change(now - 3 * MINUTE, ids[1], "starts"),
+            step(now - 2 * MINUTE, ids[1], "attached", "away"),
+        )  # fmt: skip
+        recorded_in(tmp_path, [(1, now - 3 * MINUTE, down), (2, up, now)])
+        told = {it["name"]: it for it in await shell.json("interrupted", "--since", clock(down))}
+        assert told.keys() == {"back", "away"}
+        back, away = told["back"], told["away"]
+        assert (back["waitedMs"], back["unheardMs"]) == (15 * SECOND, 12 * SECOND)
+        assert (back["because"], away["backAt"]) == ("it was lost", None)
+        out = (await shell.run("interrupted", "--since", clock(down)))[1]
+        assert "15 s to 27 s" in out
+        out = (await shell.run("status"))[1]
+        assert ": 0 moves, 2 brokers lost, " in out, out
+        assert "longest 15 s to 27 s until attached again" in out
+        out = (await shell.run("find", "away"))[1]
+        assert f"(its broker {ids[1]} was lost)" in out
+        out = (await shell.run("status", "--at", clock(down + 2 * SECOND)))[1]
+        assert f"down from {clock(down)} at the earliest to {clock(up)} (25 s at most)" in out
+
+
+async def test_no_broker_is_said_to_be_there_while_the_whole_cluster_was_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also right after the last signs, of which one was a moment before the other."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    down, up = now - 40 * SECOND, now - 15 * SECOND
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, ids = Shell(served, capsys), [served.broker_id(index) for index in range(2)]
+        for index, name in enumerate(ids):
+            load = BrokerLoad(
+                ts=down - SECOND, broker=name, interval_ms=MINUTE, usage=0.5, **UNUSED
+            )
+            starts = [a_change(at, name, "starts") for at in (now - 3 * MINUTE, up)]
+            await written(served, index, load, *starts)
+        recorded_in(tmp_path, [(1, now - 3 * MINUTE, down), (2, up, now)])
+        first_ended(tmp_path, ids[1], down - 3 * SECOND)
+        out = (await shell.run("status", "--at", clock(down + 2 * SECOND)))[1]
+        assert f"down from {clock(down)} at the earliest to {clock(up)} (25 s at most)" in out
+        for name, sign in ((ids[0], down), (ids[1], down - 3 * SECOND)):
+            assert f"{name} was not there: its last sign was at {clock(sign)}, and nobody" in out
+        assert "0 brokers, 0 bundles with an owner" in out
+        out = (await shell.run("status", "--at", clock(down - SECOND // 2)))[1]
+        assert "2 brokers, " in out
