@@ -166,7 +166,9 @@ def test_what_differs_is_explained() -> None:
 
     result = exactness(recorded("BalancedShedder"), calmer)
     assert result.reproduced == 0 < result.moves
-    assert {each.why.split(":")[1].strip() for each in result.differences} == {"NotWorthIt"}
+    reasons = {each.why.split(":")[1].strip() for each in result.differences}
+    assert "NotWorthIt" in reasons
+    assert reasons <= {"NotWorthIt", "SensorMistrusted"}
     assert all(each.live for each in result.differences)
     assert f"{result.moves} moves of the live leader, 0 (0.0%) again" in lines(result)
 
@@ -283,7 +285,7 @@ def test_it_is_compact() -> None:
     assert (
         sizes[ReportRecord] / MINUTES / 60 < 110
     )  # bytes for each bundle and cycle, not compressed
-    assert sizes[Cycle] / MINUTES < 4_000
+    assert sizes[Cycle] / MINUTES < 5_000  # each bundle that moved lately adds some 100
     assert sizes[Averages] < sizes[ReportRecord]
 
 

@@ -193,7 +193,7 @@ async def test_throttled_topics_of_all_brokers() -> None:
         topic = broker.throttling.topics[str(TOPIC)]
         await until(lambda: bool(topic.publish))
         clock = DrivenClock(broker.clock.monotonic_ns())
-        Producer(clock, broker.throttling, topic, 100, 10, cap=1).go_on()
+        Producer(clock, broker.throttling, topic, 100, 10, cap=2).go_on()
         answer = await served.get("/loadmanager/v1/throttled")
         assert list(answer["brokers"]) == [served.broker_id(1)]
         (limit,) = answer["brokers"][served.broker_id(1)]["limits"]
