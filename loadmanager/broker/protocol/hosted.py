@@ -130,8 +130,8 @@ class TopicStorage(Protocol):
         ...
 
     def answer_later(self, producer: AttachedProducer, answer: bytes) -> bool:
-        """Answer a client that closes a producer once the receipts before are sent, or will not be
-        sent any more. False: there are none, and nothing is sent.
+        """Send this answer to a client that closes a producer after the receipts that it is still
+        to get. Returns False, and sends nothing, if no receipt is due: the caller answers.
         """
         ...
 

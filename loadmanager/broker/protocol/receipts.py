@@ -61,7 +61,7 @@ class Receipts:
         self.all_sent.clear()
 
     def owe_answer(self, end_id: int, producer: AttachedProducer, answer: bytes) -> bool:
-        """A client closes a producer: answer after all receipts before. False: there are none."""
+        """Send this answer after all receipts that are due; returns False if none is."""
         if self._owed:
             producer.connection.owe(1)
             self._owed.append(Owed(end_id, producer, 0, DUPLICATE, 0, answer))

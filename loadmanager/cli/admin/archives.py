@@ -308,9 +308,9 @@ def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
 
 
 def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, int]:
-    """Broker → when its last sign of life before a moment was, of those that had ended by then, as
-    their archives tell without anybody's record of it. While the whole cluster was down, all had
-    whose last sign was before: it is said to be down from then on at the earliest.
+    """Broker → when its last sign of life before a moment was, of those that had ended by then, by
+    their own archives: nobody recorded that they left. A broker had ended if its last sign is
+    `SIGN_MS` old, or if the whole cluster was down and it gave no sign since.
     """
     since = min((it.ts - it.span_ms for it in past.loads if it.broker in past.quiet), default=None)
     if since is None:

@@ -75,7 +75,8 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     except AnsweredError as error:
         return _without_leader(admin, error)
     present = [it.broker for it in cluster.brokers if it.state not in AWAY]
-    silent = silent_of(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
+    # The brokers beside a daemon are Pulsar's, which have no such question.
+    silent = silent_of(admin, present) if cluster.fleet is None else {}
     rows = [_broker_row(it, cluster.at, silent.get(it.broker)) for it in cluster.brokers]
     loads = ("load %", "disk %", "bundles", "msg/s")
     headers = ("broker", "role", *loads, "uptime", "version", "report", "")

@@ -166,7 +166,8 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     absences = [*news(absent, cluster.at, LATELY_MS, lapses)]
     balancing = _balancing(cluster, _switched(admin, cluster))
     present = [it.broker for it in cluster.brokers if it.state not in AWAY]
-    silent = silent_of(admin, present) if cluster.fleet is None else {}  # a daemon's are not asked
+    # The brokers beside a daemon are Pulsar's, which have no such question.
+    silent = silent_of(admin, present) if cluster.fleet is None else {}
     lines = [*_store(cluster), *silent_lines(cluster, silent), *of_daemon(cluster)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
