@@ -55,12 +55,14 @@ class BundleRows:
         messages = float(self.messages_s.sum())
         return float(self.bytes_s.sum()) / messages if messages > 0 else 0.0
 
-    def messages_more(self, usual_bytes: float, most: float) -> Array:
-        """How many messages more the bytes of each bundle are than those of usual messages, as a
-        part of these: 1 for messages of half the size, no more than `most`; 0 where unknown.
+    def messages_more(self, rows: Rows | slice, usual_bytes: float, most: float) -> Array:
+        """How many messages more the bytes of each of these bundles are than those of usual
+        messages, as a part of these: 1 for messages of half the size, no more than `most`; 0 where
+        unknown.
         """
-        times, some = np.ones(len(self.bytes_s)), self.messages_s * self.bytes_s > 0
-        np.divide(usual_bytes * self.messages_s, self.bytes_s, out=times, where=some)
+        bytes_s, messages_s = self.bytes_s[rows], self.messages_s[rows]
+        times, some = np.ones(len(bytes_s)), messages_s * bytes_s > 0
+        np.divide(usual_bytes * messages_s, bytes_s, out=times, where=some)
         times -= 1
         return np.minimum(times, most, out=times)
 

@@ -56,14 +56,17 @@ class Changes:
     """What their sensors show less than the model."""
     step: Array
     """What a change has to exceed to be seen: that of a sensor which shows few values."""
+    room: Array
+    """What their sensors could rise by until they show a full broker."""
 
 
 def reports_still(before: Array, changes: Changes, doubted: NDArray[np.bool_]) -> Array:
     """Reports in a row that did not follow, after one more of each broker: `[broker]`."""
     rose = np.maximum(changes.rose, changes.rose - changes.clients)
-    still = (changes.came >= CHANGE + changes.step) & (rose < FOLLOWS * changes.came)
-    still &= changes.came - rose > DEVIATIONS * changes.deviation
-    expected = changes.came + changes.clients
+    came = np.minimum(changes.came, changes.room)
+    still = (came >= CHANGE + changes.step) & (rose < FOLLOWS * came)
+    still &= came - rose > DEVIATIONS * changes.deviation
+    expected = np.minimum(changes.came + changes.clients, changes.room)
     says = np.abs(expected) >= CHANGE + changes.step
     again = np.sign(expected) * changes.rose >= FOLLOWS_AGAIN * np.abs(expected)
     of_doubted = np.where(says, np.where(again, before - 2, before + 1), before)

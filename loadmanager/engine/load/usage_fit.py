@@ -1,4 +1,4 @@
-"""Fits the model of usage to what brokers report, a cycle at a time, and judges their sensors.
+"""Fits the model of usage to what brokers report, a cycle at a time.
 
 A sensor is noisy and late. Reports between which a broker's traffic changed much teach little, and
 while the clients of the whole cluster are away, none teaches anything.
@@ -6,7 +6,7 @@ while the clients of the whole cluster are away, none teaches anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.class_costs import BundleCosts
 from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
+from loadmanager.engine.load.cpu_sensors import CpuSensors
 from loadmanager.engine.load.learned import (
     BESIDE,
     CAME,
@@ -26,24 +27,19 @@ from loadmanager.engine.load.learned import (
     DOUBT,
     ERROR,
     ERRORS_BESIDE,
-    FELL,
     FIGURES,
     JUMPS,
     LIMIT,
     OFFSET,
     REPORTS,
-    ROSE,
-    SAME,
     SHOWN,
     SINCE,
-    STEP,
-    STILL,
-    SURPRISE,
     TRAFFIC,
     UPDATED,
     USUAL,
     USUAL_BYTES,
     WORK_MIN,
+    Figures,
     Learned,
     RememberedBrokers,
     cost_of,
@@ -57,11 +53,7 @@ from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.load.usage import Weights
 from loadmanager.engine.load.usage_model import CPU, DIP, Doubt, UsageModel
 
-FULL = 0.98
-"""A sensor that shows more than this shows at least so much."""
-
-REPORTS_MAX, ACQUAINTED = 20, 8
-"""A broker is known after so many reports; before, its sensor surprises and contradicts nobody."""
+REPORTS_MAX = 20
 
 # how fast a broker's differences are learned, and how far
 GAIN = 0.15
@@ -83,35 +75,9 @@ LITTLE_TRAFFIC, SETTLED_LEAST = 0.4, 0.5
 IDLE_KEPT, IDLE_STEP, IDLE_PART_MAX = 0.98, 0.05, 0.5
 LEVEL_GAIN = 0.2
 
-# trust
-CONTRADICTS, CONTRADICTS_MAX, CONTRADICTS_ERRORS, CONTRADICTS_PART = 0.1, 0.2, 2.5, 0.65
-"""A sensor contradicts if it shows less than the model by so many of its errors, within these
-bounds, and less than this part of it.
-"""
-ACCUSES_MAX = 0.1
-"""A model whose median error is above this accuses no sensor."""
-DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
-"""Contradictions in a row until a sensor is mistrusted; from then on `DOUBT` counts down from
-`TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
-"""
-STUCK_REPORTS, STUCK_CHANGE = 4, 0.03
-COARSE, STEP_GROWS = 0.04, 1.2
-"""A sensor that has changed again and again, and by more than this each time, shows few values, as
-one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
-greater change lets the least one be forgotten by this factor.
-"""
-NOISE_USUAL = 0.025
-JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
-"""A sensor that jumps by more than this from report to report, whatever its traffic does, is
-mistrusted: a standard deviation.
-"""
-ERROR_UNSEEN = 0.05
+ERROR_UNSEEN, NOISE_USUAL = 0.05, 0.025
 HALF_USED_BYTES_S = 1e7
 """Traffic that uses half of a broker, where nothing is known and no client sends anything."""
-ROSE_FADES, FELL_FADES = 1 / 240, 1 / 15
-"""How much is forgotten with each report of another process that began, and of one that ended: what
-was learned meanwhile of a broker's bundles is learned anew in that time.
-"""
 
 LEVEL_OF_CLIENTS, LEVEL_STEP = 0.1, 0.3
 """How fast the usual traffic follows what the clients send, and by what part at most in a cycle."""
@@ -144,22 +110,18 @@ class _Fit:
         self.measured = usages.max(axis=0, initial=0.0)
         self.cards = NetworkCards(columns, weights, usages)
         self.usages = np.vstack((usages[:IN], self.cards.used))
-        self.sensed = self.limits[CPU] > 0
-        self.counts_cpu = bool(usages[CPU].any())
-        self.state = self._remembered()
-        self.noise = self._noise()
-        """The usual noise of the sensors: a standard deviation."""
-        self.steadiness = min(1.0, NOISE_USUAL / max(self.noise, 1e-9))
+        self.state, self.first = self._remembered()
+        self.sensors = sensors = CpuSensors(
+            columns, usages[CPU], weights.cpu, self.state, self.first
+        )
+        self.sensed = sensors.sensed
+        self.shown, self.new, self.counts_cpu = sensors.shown, sensors.new, sensors.counts
+        self.steadiness = min(1.0, NOISE_USUAL / max(sensors.noise, 1e-9))
         """Noisier sensors teach less."""
-        self.doubted = self.state[DOUBT] >= MISTRUSTED
-        self.limits[CPU] = np.where(self.sensed, self.limits[CPU], np.nan_to_num(self.state[LIMIT]))
+        self.limits[CPU] = np.where(self.sensed, self.limits[CPU], self.state[LIMIT])
         limits = self.limits[CPU][self.limits[CPU] > 0]
         mean = limits.mean() if len(limits) else 100.0
         self.limit = np.where(self.limits[CPU] > 0, self.limits[CPU], mean)
-        self.full = FULL * weights.cpu
-        self.shown = np.clip(usages[CPU], 0.0, 2 * weights.cpu)
-        self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
-        self.first = np.isnan(self.state[UPDATED])
         self.bytes_s = columns.throughputs
         self.total = float(self.bytes_s.sum())
         self.level = before.level or self.total
@@ -174,13 +136,7 @@ class _Fit:
         )
         self.rows, (self.by_messages, usual_bytes) = averages.in_rows(), before.messages
         self.usual_bytes = message_costs.usual_bytes(usual_bytes, self.rows.mean_message)
-        self.more = self.rows.messages_more(self.usual_bytes, message_costs.MORE_MAX)
-        """What the bytes of each bundle would cost more if all cost went by messages: `[row]`."""
         self.costs = self._costs(class_costs.in_columns(before.costs))
-
-    def _noise(self) -> float:
-        jumps = self.state[JUMPS][self.sensed & (self.state[REPORTS] >= ACQUAINTED)]
-        return float(np.median(jumps)) ** 0.5 if len(jumps) else 0.0
 
     def _moved(self) -> moved_costs.Moved:
         """The moves whose bundles are watched, after the reports that are new; those of a dip say
@@ -210,13 +166,28 @@ class _Fit:
         }
         by_row = self.rows.figures(moved, 1.0) if moved or self.by_messages else None
         if by_row is not None and self.by_messages:
-            by_row *= 1 + self.by_messages * self.more
+            by_row *= 1 + self.by_messages * self._more(slice(None))
         return BundleCosts(of_classes, moved, by_row, self.rows.row_of)
 
-    def _remembered(self) -> Array:
+    def _more(self, rows: Rows | slice) -> Array:
+        """What the bytes of these bundles would cost more if all cost went by messages."""
+        return self.rows.messages_more(rows, self.usual_bytes, message_costs.MORE_MAX)
+
+    def _remembered(self) -> tuple[Array, NDArray[np.bool_]]:
+        """What is remembered of each broker, or assumed of one that is not known; and which these
+        are.
+        """
         before, row_of = self.before.brokers, self.columns.row_of
         if isinstance(before, RememberedBrokers) and before.row_of is row_of:
-            return before.columns.copy()
+            state = before.columns.copy()
+        else:
+            state = self._in_columns(before)
+        first = np.isnan(state[UPDATED])
+        assumed = np.zeros(FIGURES)
+        assumed[[ERROR, *range(ERRORS_BESIDE, FIGURES)]] = ERROR_FIRST
+        return np.where(first, assumed[:, None], state), first
+
+    def _in_columns(self, before: Mapping[str, Figures]) -> Array:
         unknown = (np.nan,) * FIGURES
         rows = [before.get(name, unknown) for name in self.columns.names]
         usable = [
@@ -228,7 +199,6 @@ class _Fit:
     def made(self, *, learning: bool) -> UsageModel:
         columns, before, level = self.columns, self.before, self.level
         rows = np.flatnonzero(self.new)
-        self._begin()
         last = self.averages.traffic(
             "last",
             {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)},
@@ -260,15 +230,8 @@ class _Fit:
             self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
             self.state[LIMIT] = self.limits[CPU]
             self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
-            self.state = self.state.round(DIGITS)
+            np.round(self.state, DIGITS, out=self.state)
         return self._model(learned, dearness, level)
-
-    def _begin(self) -> None:
-        """What is assumed of a broker that is not known."""
-        unknown = np.array([0.0] * FIGURES)
-        for error in (ERROR, *range(ERRORS_BESIDE, FIGURES)):
-            unknown[error] = ERROR_FIRST
-        self.state = np.where(self.first, unknown[:, None], self.state)
 
     def _settled(self, traffic: Array) -> Array:
         """How much a report teaches: 1, or less if the traffic changed much before it."""
@@ -284,7 +247,7 @@ class _Fit:
         """
         band = np.maximum(SURPRISE_MIN, SURPRISES * self.state[ERROR])
         near: Array = np.clip(self.shown, expected - band, expected + band)
-        np.copyto(near, self.shown, where=self.first | (self.state[REPORTS] < ACQUAINTED))
+        np.copyto(near, self.shown, where=self.first | ~self.sensors.acquainted)
         return near
 
     def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
@@ -293,7 +256,7 @@ class _Fit:
 
     def _outrun(self, traffic: Array) -> bool:
         """Whether the clients send far more than usual, and sensors do not follow."""
-        tells = self._tells(self.before, traffic) & (self.state[REPORTS] >= ACQUAINTED)
+        tells = self._tells(self.before, traffic) & self.sensors.acquainted
         if self.part_of_usual <= RISE or not (self.counts_cpu and tells.any()):
             return False
         expected = self._expected(cost_of(self.before), idle_of(self.before), traffic)
@@ -334,12 +297,11 @@ class _Fit:
         brokers have most of the traffic, those that are not full do not know what it costs. It says
         nothing either if the model knows already that the broker is full.
         """
-        trusted = self.sensed & (self.state[DOUBT] < MISTRUSTED) & (self.shown > 0)
-        full = self.shown >= self.full
+        trusted, full = self.sensors.trusted & (self.shown > 0), self.sensors.is_full
         tells: NDArray[np.bool_] = trusted & ~full
         if 2 * self.bytes_s[tells].sum() < self.bytes_s[trusted].sum():
             by_traffic = idle_of(before) + cost_of(before) * traffic
-            tells |= trusted & full & (by_traffic < self.full)
+            tells |= trusted & full & (by_traffic < self.sensors.full)
         return tells
 
     def _idle_seen(self, weight: Array, traffic: Array, shown: Array) -> tuple[float, float]:
@@ -368,7 +330,7 @@ class _Fit:
         `by_traffic`: the usage by the model, whatever the broker differs by.
         """
         state, row_of = self.state, self.columns.row_of
-        fades = np.where(self.doubted, follows.FADES_DOUBTED, follows.FADES) * self.new
+        fades = np.where(self.sensors.doubted, follows.FADES_DOUBTED, follows.FADES) * self.new
         state[[CAME, CAME_BYTES]] *= 1 - fades
         state[CAME_SQUARES] *= (1 - fades) ** 2
         for bundle, broker, sign in moved_costs.first_reports(self.before.moved, self.moves.moved):
@@ -384,42 +346,18 @@ class _Fit:
             came=state[CAME],
             clients=cost * dearness / self.limit * by_clients,
             below=by_traffic - self.shown,
-            step=self._step(),
+            step=self.sensors.step,
+            room=np.maximum(self.sensors.full - state[USUAL], 0.0),
             deviation=max(self.moves.differs, follows.DIFFER_LEAST) * np.sqrt(state[CAME_SQUARES]),
         )
-        still = follows.reports_still(state[STILL], changes, self.doubted)
-        judged = self.new & self.sensed & self.counts_cpu & (self.shown < self.full)
-        state[STILL] = np.where(judged, still, state[STILL])
-        begins = follows.changes_shown(changes) | self._jumped(cost * (traffic - state[TRAFFIC]))
-        self._begin_sums(judged & ~self.doubted & begins)
-
-    def _jumped(self, by_traffic: Array) -> NDArray[np.bool_]:
-        """Whose sensors have just shown another process that begins or ends: much more or less at
-        once, where traffic has changed by so little.
-        """
-        state = self.state
-        changed = self.shown - state[SHOWN]
-        jump = np.maximum(np.abs(changed) - np.abs(by_traffic), 0.0)
-        jump[~self.new | self.first | (jump < follows.CHANGE_SHOWN)] = 0.0
-        fell = np.where(changed < 0, np.minimum(jump, state[ROSE]), 0.0)
-        state[FELL] += fell - FELL_FADES * state[FELL] * self.new
-        state[ROSE] += np.where(changed > 0, jump, -fell) - ROSE_FADES * state[ROSE] * self.new
-        jumped: NDArray[np.bool_] = jump > 0
-        return jumped
-
-    def _begin_sums(self, rows: NDArray[np.bool_]) -> None:
-        """Add up anew from now on what comes to these brokers: `[broker]`."""
-        state = self.state
-        state[[CAME, CAME_BYTES, CAME_SQUARES]] *= ~rows
-        for usual, now in ((USUAL, self.shown), (USUAL_BYTES, self.bytes_s)):
-            state[usual] = np.where(rows, now, state[usual])
+        self.sensors.follow(changes, cost * (traffic - state[TRAFFIC]), self.bytes_s)
 
     def _learn_moves(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What bundles cost that moved a moment ago."""
         surprise = self.shown - self._expected(cost, idle, traffic)
-        surprise = np.where(self.shown >= self.full, np.maximum(surprise, 0.0), surprise)
+        surprise = np.where(self.sensors.is_full, np.maximum(surprise, 0.0), surprise)
         tells = self.sensed & (settled > SETTLED_LEAST) & (self.state[DOUBT] == 0)
-        tells &= (self.state[REPORTS] >= ACQUAINTED) & self.counts_cpu
+        tells &= self.sensors.acquainted & self.counts_cpu
 
         def adds(bundle: str, row: int) -> float:
             bytes_s = self.averages.quick_of(bundle) * self.costs.of_bundle(bundle)
@@ -432,25 +370,21 @@ class _Fit:
 
     def _learn_each(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What each broker differs by, its error, and whether its sensor is believed."""
-        state, tells = self.state, self.sensed & self.new & self.counts_cpu
+        state, sensors = self.state, self.sensors
         expected = self._expected(cost, idle, traffic)
         surprise = self.shown - expected
         band = np.maximum(SURPRISE_MIN, SURPRISES * state[ERROR])
         bounded = np.clip(surprise, -band, band)
-        bounded = np.where(self.shown >= self.full, np.maximum(bounded, 0.0), bounded)
-        contradicts = self._contradicts(cost, traffic, idle)
-        believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
+        bounded = np.where(sensors.is_full, np.maximum(bounded, 0.0), bounded)
+        contradict = sensors.contradict(idle + cost * traffic, self.moves.lost)
+        believed = sensors.trusted & self.new & self.counts_cpu & ~contradict
         gain = np.maximum(GAIN * self.steadiness, 1 / (state[REPORTS] + 2))
         gain = np.where(believed, settled * gain, 0.0)
         due = self.moves.part
         gain = np.where(
             self.moves.lost & believed, np.maximum(gain, self.moves.of_left), gain * (1 - due)
         )
-        change = np.minimum(abs(surprise - state[SURPRISE]), abs(self.shown - state[SHOWN]))
-        change = np.where(state[REPORTS] > 0, change, 0.0)
-        jumps = JUMPS_GAIN * settled * (change * change / 2 - state[JUMPS])
-        state[JUMPS] += np.where(tells, jumps, 0.0)
-        state[SURPRISE] = np.where(tells, surprise, state[SURPRISE])
+        sensors.jump(surprise, settled)
         costly = cost * traffic
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
         offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
@@ -459,64 +393,13 @@ class _Fit:
         state[REPORTS] = np.where(
             believed, np.minimum(state[REPORTS] + 1, REPORTS_MAX), state[REPORTS]
         )
-        self._doubt(cost, traffic, settled, contradicts)
+        sensors.doubt(cost, traffic, settled, contradict)
 
-    def _contradicts(self, cost: float, traffic: Array, idle: float) -> NDArray[np.bool_]:
-        """Whether a sensor jumps, or shows far less than the model makes likely; more, anything may
-        use.
-        """
-        doubted = self.state[DOUBT] >= MISTRUSTED
-        less = np.where(doubted, 0.0, np.minimum(self.state[OFFSET], 0.0))
-        usual = idle + less + cost * traffic  # what it used more may have ended, as a process does
-        usual -= self.state[FELL]  # as one has, whatever was learned of bundles meanwhile
-        errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
-        low: NDArray[np.bool_] = usual - self.shown > errors
-        low &= (self.shown < CONTRADICTS_PART * usual) & (
-            doubted | (self.state[REPORTS] >= ACQUAINTED)
-        )
-        low &= self.shown < self.full
-        low &= ~self.moves.lost
-        low |= self.state[JUMPS] > JUMPS_MAX**2
-        if self.sensed.any() and float(np.median(self.state[ERROR][self.sensed])) > ACCUSES_MAX:
-            low[:] = False
-        return low if self._few(low | doubted) else np.zeros_like(low)
-
-    def _few(self, wrong: NDArray[np.bool_]) -> bool:
-        """Whether this is one sensor, or at most two thirds of those that are not full. If more
-        contradict the model, it is the model that is wrong: they count again.
-        """
-        could = self.sensed & (self.shown < self.full)
-        count = int((wrong & could).sum())
-        if count < 2 or 3 * count <= 2 * int(could.sum()):
-            return True
-        self.state[[DOUBT, STILL]] *= self.state[SAME] >= STUCK_REPORTS
-        return False
-
-    def _step(self) -> Array:
-        """What a change has to exceed to be seen by a sensor: 0 for one that shows any value."""
-        return np.where(self.state[STEP] > COARSE, self.state[STEP], 0.0)
-
-    def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
-        state, doubted = self.state, self.state[DOUBT] >= MISTRUSTED
-        change = np.abs(self.shown - state[SHOWN])
-        most = np.where(state[STEP] > 0, STEP_GROWS * state[STEP], COARSE)
-        changes = self.new & ~self.first & (change >= 1e-6)
-        state[STEP] = np.where(changes, np.minimum(most, change), state[STEP])
-        same = self.new & ~self.first & (change < 1e-6)
-        same &= (self.shown < self.full) & (self.columns.updated_ms > 0)
-        state[SINCE] = np.where(same & (state[SAME] > 0) | ~self.new, state[SINCE], traffic)
-        state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
-        changed, step = cost * np.abs(traffic - state[SINCE]), self._step()
-        stuck = state[SAME] >= STUCK_REPORTS
-        stuck &= (doubted & (step == 0)) | (changed > np.maximum(STUCK_CHANGE, step))
-        stuck |= (state[STILL] >= follows.REPORTS) | (doubted & (state[STILL] > 0))
-        contradicts = (low & (settled > 0.5)) | stuck
-        more = np.where(contradicts, state[DOUBT] + 1, np.maximum(state[DOUBT] - 1, 0))
-        more = np.where(stuck | (~doubted & (more >= DOUBTS_MAX)), TRUSTED_AGAIN, more)
-        less = np.where(contradicts, TRUSTED_AGAIN, state[DOUBT] - 1)
-        less = np.where(less <= MISTRUSTED, 0.0, less)
-        judged = self.new & self.sensed & self.counts_cpu & ((settled > 0.5) | stuck)
-        state[DOUBT] = np.where(judged, np.where(doubted, less, more), state[DOUBT])
+    def _tells_of_bundles(self, settled: Array) -> NDArray[np.bool_]:
+        """Whose reports say what their bundles cost."""
+        tells: NDArray[np.bool_] = self.sensors.trusted & ~self.first & (settled > 0.5)
+        tells &= (self.shown > 0) & self.sensors.timed
+        return tells
 
     def _learn_classes(
         self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
@@ -525,8 +408,7 @@ class _Fit:
         without a time.
         """
         shown = self._believed(self._expected(cost, idle, self.state[TRAFFIC]))
-        tells = self.sensed & ~self.first & (self.state[DOUBT] < MISTRUSTED) & (settled > 0.5)
-        tells &= (self.shown > 0) & (self.shown < self.full) & (self.columns.updated_ms > 0)
+        tells = self._tells_of_bundles(settled) & ~self.sensors.is_full
         if tells[rows].any():
             used = np.maximum(shown - idle, 0.0)[rows]
             expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
@@ -541,19 +423,20 @@ class _Fit:
         counts from now on.
         """
         times = np.ones(len(self.bytes_s))
-        tells = self.sensed & ~self.first & (self.state[DOUBT] < MISTRUSTED) & (settled > 0.5)
-        tells &= (self.shown > 0) & (self.columns.updated_ms > 0)
+        tells = self._tells_of_bundles(settled)
         where = tells[rows]
-        if last.rows is None or not (where.any() and self.more.any()):
+        if last.rows is None or not where.any():
             return times
-        more = self.more[last.rows]
+        more = self._more(last.rows)
+        if not more.any():
+            return times
         plain = last.bytes_s * self.costs.of(last)
         if self.by_messages:
             plain /= 1 + self.by_messages * more
         more_of = last.totals(plain * more) / self.limit[rows]
         expected = cost * (last.totals(plain) / self.limit[rows] + self.by_messages * more_of)
         surprises = self.shown[rows] - idle - expected
-        full = self.shown[rows] >= self.full
+        full = self.sensors.is_full[rows]
         surprises = np.where(full, np.maximum(surprises, 0.0), surprises)
         before, self.by_messages = (
             self.by_messages,
@@ -575,10 +458,10 @@ class _Fit:
         """What sensors have taught that are not believed from now on: that something is cheap; and
         what came before, so that they may show from now on that they follow.
         """
-        liars = (self.state[DOUBT] >= MISTRUSTED) & ~self.doubted
+        liars = self.sensors.liars
         if not liars[rows].any():
             return
-        self._begin_sums(liars)
+        self.sensors.begin_sums(liars, self.bytes_s)
         names = {self.columns.names[row] for row in np.flatnonzero(liars).tolist()}
         moved = {
             bundle: move._replace(times=max(move.times, 1.0)) if move.destination in names else move
@@ -590,7 +473,7 @@ class _Fit:
     def _model(self, learned: Learned, dearness: Array, level: float) -> UsageModel:
         state, columns = self.state, self.columns
         idle, cost = idle_of(learned), cost_of(learned)
-        trusted = self.sensed & (state[DOUBT] < MISTRUSTED)
+        trusted = self.sensors.trusted
         if not self.counts_cpu:
             idle = cost = 0.0
             trusted = np.ones_like(trusted)
@@ -636,7 +519,7 @@ class _Fit:
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             part_of_usual=self.part_of_usual,
             outruns=self.outrun,
-            noise=self.noise,
+            noise=self.sensors.noise,
         )
 
     def _by_bytes(self) -> tuple[Array, Array]:
@@ -677,42 +560,9 @@ class _Fit:
         )
         return size
 
-    def _contradicted_before(self, row: int, says: float, error: float) -> str:
-        """What is said of a mistrusted sensor whose present figure is none that raises doubts."""
-        likely = f"{says:.0%} ± {error:.0%} is likely, which counts"
-        if self.state[SAME, row] >= STUCK_REPORTS:
-            shows = f"its CPU sensor stands still at {self.shown[row]:.0%}"
-            return f"{shows}, whatever its traffic does; now {likely} until it changes"
-        count = TRUSTED_AGAIN - MISTRUSTED
-        return (
-            "its CPU sensor contradicted its traffic in earlier reports; now it shows "
-            f"{self.shown[row]:.0%}, and {likely} until {count} more reports fit"
-        )
-
     def _doubts(self, trusted: NDArray[np.bool_], says: Array, error: Array) -> Iterator[Doubt]:
         for row, text in self.cards.doubts():
             if trusted[row] or not self.counts_cpu:
                 yield Doubt(self.columns.names[row], "NetworkCardMistrusted", text)
-        if not self.counts_cpu:
-            return
-        for row in np.flatnonzero(~trusted).tolist():
-            model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"
-            if self.sensed[row]:
-                shows = f"its CPU sensor shows {self.shown[row]:.0%}"
-                if (left := int(self.state[DOUBT, row] - MISTRUSTED)) < TRUSTED_AGAIN - MISTRUSTED:
-                    text = f"{shows}, which fits its traffic again; it counts after {left} more"
-                    text += f" such reports; {model}"
-                elif self.state[JUMPS, row] > JUMPS_MAX**2:
-                    points = 100 * float(self.state[JUMPS, row]) ** 0.5
-                    text = f"{shows}, and jumps by {points:.0f} points from report to report"
-                    text += f" whatever its traffic does; {model}"
-                elif self.state[STILL, row] > 0:
-                    text = f"{shows}, and did not rise as bundles came; {model}"
-                elif self.shown[row] < says[row] - error[row]:
-                    text = f"{shows}, but {model}"
-                else:
-                    text = self._contradicted_before(row, says[row], error[row])
-                yield Doubt(self.columns.names[row], "SensorMistrusted", text)
-            else:
-                text = f"it has no CPU sensor to be trusted; {model}"
-                yield Doubt(self.columns.names[row], "NoSensor", text)
+        if self.counts_cpu:
+            yield from self.sensors.doubts(self.columns.names, says, error)

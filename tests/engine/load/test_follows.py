@@ -18,6 +18,7 @@ def changes(
     deviation: float = 0.0,
     below: float = 0.2,
     step: float = 0.0,
+    room: float = 1.0,
 ) -> Changes:
     """Those of one broker."""
     return Changes(
@@ -27,6 +28,7 @@ def changes(
         deviation=np.array([deviation]),
         below=np.array([below]),
         step=np.array([step]),
+        room=np.array([room]),
     )
 
 
@@ -101,6 +103,15 @@ def test_a_sensor_that_shows_few_values() -> None:
     assert after([changes(0.0, 0.2, step=0.1)] * 20) == REPORTS
 
 
+def test_a_sensor_cannot_rise_above_a_full_broker() -> None:
+    """One near the top shows what it can of what came, and does not have to show more."""
+    for room in (0.03, 0.0):
+        assert after([changes(0.02, 0.2, room=room)] * 50) == 0
+        assert after([changes(0.0, 0.2, room=room)] * 50, 3, doubted=True) == 3
+    assert after([changes(0.04, 0.2, room=0.1)] * 50) == 0
+    assert after([changes(0.0, 0.2, room=0.1)] * 50) == REPORTS
+
+
 def test_brokers_are_judged_each_by_itself() -> None:
     """`[broker]`."""
     two = Changes(
@@ -110,5 +121,6 @@ def test_brokers_are_judged_each_by_itself() -> None:
         deviation=np.zeros(2),
         below=np.zeros(2),
         step=np.zeros(2),
+        room=np.ones(2),
     )
     assert reports_still(np.array([3.0, 3.0]), two, np.zeros(2, np.bool_)).tolist() == [4, 2]

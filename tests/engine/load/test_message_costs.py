@@ -97,8 +97,8 @@ def test_rows() -> None:
     averages.observe("b:1", stats)
     rows = averages.in_rows()
     at = [rows.row_of[name] for name in stats]
-    assert rows.messages_more(1000.0, 99.0)[at] == pytest.approx([0.0, 1.0, 0.0, 99.0])
-    assert not np.delete(rows.messages_more(1000.0, 99.0), at).any()
+    assert rows.messages_more(slice(None), 1000.0, 99.0)[at] == pytest.approx([0.0, 1.0, 0.0, 99.0])
+    assert not np.delete(rows.messages_more(slice(None), 1000.0, 99.0), at).any()
     assert rows.figures({"t/n/0x1_0x2": 3.0, "t/other/0x0_0x1": 2.0}, 1.0)[at].tolist() == [
         1.0,
         3.0,

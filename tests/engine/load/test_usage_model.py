@@ -10,10 +10,11 @@ import pytest
 from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.cpu_sensors import MISTRUSTED, TRUSTED_AGAIN
 from loadmanager.engine.load.learned import BESIDE, Learned
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.usage import Weights
-from loadmanager.engine.load.usage_fit import MISTRUSTED, TRUSTED_AGAIN, fit
+from loadmanager.engine.load.usage_fit import fit
 from loadmanager.engine.load.usage_model import DIP, UsageModel
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.model import encoded
