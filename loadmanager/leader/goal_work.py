@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from loadmanager.engine.moves.move import NOT_AGAIN, NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.moves.queue import BY_OPERATOR, SUPERSEDED
 from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
-from loadmanager.engine.plans.order import Afterwards, GoalOrder, OrderedMove, Progress
+from loadmanager.engine.plans.order import Afterwards, GoalOrder, MadeAsShown, OrderedMove, Progress
 from loadmanager.engine.plans.planner import (
     AWAY,
     LIMITS,
@@ -36,7 +36,6 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
 from loadmanager.kit.units import MINUTE_MS
-from loadmanager.leader.documents.goals import ComparedMoves
 from loadmanager.leader.goal_bars import PASSING, SOON_MS, Bar, GoalWait
 from loadmanager.leader.goal_ends import (
     FRESH_MAX_S,
@@ -64,8 +63,6 @@ LATE_MS = 10_000
 does not move any more: that broker has refused the old leader's orders since.
 """
 READ_AT_ONCE = 8
-OTHERS_MAX = 20
-"""Moves that are named of those that were made and had not been shown."""
 AFTERWARDS_MS, AFTERWARDS_MAX_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
 """What came of an order is looked at so long after it has ended; by a leader that comes later than
 that, no more.
@@ -125,30 +122,6 @@ class OrderWork:
         self.batch = None
 
 
-@dataclass(slots=True)
-class MadeAsShown:
-    """The moves that were shown when a goal was proposed, and those that were made: these are
-    planned anew on fresh figures.
-    """
-
-    shown: dict[str, str]
-    """Bundle → where it was to go."""
-    made: list[tuple[str, str]] = field(default_factory=list)
-    """The bundles that arrived, and where."""
-
-    def document(self) -> ComparedMoves:
-        """For those who ask."""
-        others = [
-            f"{bundle} to {there}" for bundle, there in self.made if self.shown.get(bundle) != there
-        ]
-        return ComparedMoves(
-            shown=len(self.shown),
-            made=len(self.made),
-            as_shown=len(self.made) - len(others),
-            others=others[:OTHERS_MAX],
-        )
-
-
 @dataclass(slots=True, kw_only=True)
 class GoalWork:
     """The work of one term."""
@@ -158,8 +131,6 @@ class GoalWork:
     works: dict[str, OrderWork] = field(default_factory=dict)
     waits: dict[str, Reason] = field(default_factory=dict)
     """Order → why it does nothing now."""
-    compared: dict[str, MadeAsShown] = field(default_factory=dict)
-    """Of the orders that were proposed in this term."""
     looked_after: set[str] = field(default_factory=set)
     """Orders that were looked at some minutes after they had ended."""
     steady: SteadyPicture = field(init=False)
@@ -191,11 +162,10 @@ class GoalWork:
         progress, left = self.so_far(order)
         if left or self._clients_out(order, work.batch):
             return None
-        order = replace(order, progress=progress, under_way=())
+        done = [move for move in work.batch if move.state is MoveState.DONE]
+        compared = _and_made(order, ((move.bundle, move.destination or "") for move in done))
+        order = replace(order, progress=progress, under_way=(), compared=compared)
         await self.store(order)
-        if (compared := self.compared.get(order.id)) is not None:
-            done = [move for move in work.batch if move.state is MoveState.DONE]
-            compared.made += [(move.bundle, move.destination or "") for move in done]
         work.take(work.batch)
         return order
 
@@ -251,7 +221,9 @@ class GoalWork:
             if at != move.source:
                 progress = progress.and_moved(move, move.client_seconds)
                 moves.cluster.view.moved(move.bundle, move.source, now_ms)
-        order = replace(order, progress=progress, under_way=())
+        done = [move for move, at in where if at == move.destination]
+        compared = _and_made(order, ((move.bundle, move.destination) for move in done))
+        order = replace(order, progress=progress, under_way=(), compared=compared)
         await self.store(order)
         self.waits.pop(order.id, None)
         work.since_ms, work.ended_ms = None, now_ms
@@ -566,6 +538,11 @@ class GoalWork:
         self.waits.pop(order.id, None)
         if not order.under_way:
             self.works.pop(order.id, None)
+
+
+def _and_made(order: GoalOrder, moves: Iterable[tuple[str, str]]) -> MadeAsShown | None:
+    """What was shown beside what was made, with bundles that have arrived, and where."""
+    return None if order.compared is None else order.compared.and_made(moves)
 
 
 def _beyond_promise(order: GoalOrder) -> int:

@@ -18,16 +18,16 @@ from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
-from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
+from loadmanager.engine.plans.order import GoalOrder, MadeAsShown, Progress, Promise
 from loadmanager.engine.plans.planner import LIMITS, NOTHING_HELPS, GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
-from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
+from loadmanager.leader.documents.goals import ComparedMoves, GoalShown, GoalsShown, PlannedMove
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.goal_work import GoalWork, MadeAsShown
+from loadmanager.leader.goal_work import GoalWork
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.windows import Window, any_open, next_open_ms
@@ -101,6 +101,7 @@ class TermGoals:
             made_ms=now_ms,
             note=note,
             promise=Promise.of(made, self.moves.pauses.expected().seconds, later),
+            compared=MadeAsShown.of(made),
         )
         if made.reached and not made.moves:
             order = replace(order, state="ended", ended_ms=now_ms, ended=made.ends)
@@ -110,8 +111,6 @@ class TermGoals:
             if not await self._make_room():
                 raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
             await (self._begin(approved) if begun else self._store(order))
-        shown = {move.bundle: move.destination or "" for move in made.moves}
-        self.work.compared[order.id] = MadeAsShown(shown)
         log.info("goal proposed", goal=order.id, moves=len(made.moves), ends=made.ends.code)
         if begun:
             log.info("goal approved", goal=order.id)
@@ -169,7 +168,6 @@ class TermGoals:
             return False
         oldest = min(ended, key=lambda order: (order.ended_ms or order.made_ms, order.id))
         await self.moves.cluster.wishes.set_goal(oldest.id, None, self.checks)
-        self.work.compared.pop(oldest.id, None)
         return True
 
     def drain_of(self, broker: str) -> GoalOrder | None:
@@ -285,7 +283,7 @@ class TermGoals:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         fields["progress"], fields["under_way"] = self.work.so_far(order)
         pause = self.moves.pauses.expected()
-        compared = self.work.compared.get(order.id)
+        compared = fields.pop("compared")
         waits = None
         if order.state == "approved":
             waits = self.work.waits.get(order.id) or self.work.between(order)
@@ -299,7 +297,7 @@ class TermGoals:
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
             replay=self.moves.cluster.replay.shown,
-            compared=None if compared is None else compared.document(),
+            compared=None if compared is None else ComparedMoves.of(compared),
         )
 
     # Carrying out

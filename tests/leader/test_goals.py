@@ -988,12 +988,21 @@ async def test_another_leader_counts_what_really_moved() -> None:
         await scene.goals.step()
         progress = scene.led.wishes.goals[order.id].progress
         assert (progress.arrived, progress.failed) == (2, AT_ONCE - 2)
+        by_next = scene.goals.goal(order.id).compared
+        assert by_next is not None
+        assert (by_next.shown, by_next.made, by_next.as_shown) == (8, 2, 2)
         assert progress.clients == 2 * EACH_CLIENTS
         ended = await scene.run(order.id)
         assert ended.ended is not None
         assert ended.ended.code == "Limits"
         assert (ended.progress.arrived, ended.under_way) == (8, ())
         assert len(scene.owned(1)) == COUNT - 8
+        in_all = scene.goals.goal(order.id).compared
+        assert in_all is not None
+        assert (in_all.shown, in_all.made) == (8, 8)
+        at_first = {(move.bundle, move.destination) for move in order.moves}
+        places = {name: owner for name in BUNDLES for owner in scene.led.fleet.owners(name)}
+        assert in_all.as_shown == len(at_first & places.items())
 
 
 async def test_a_move_that_a_dead_leader_ordered_may_still_be_made() -> None:

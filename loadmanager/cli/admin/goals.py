@@ -427,7 +427,7 @@ def _compared(order: GoalShown) -> list[str]:
     if not order.progress.arrived or order.drain:
         return []
     if of is None:
-        return ["which moves were shown is not known any more: another leader had planned them"]
+        return ["which moves were shown is not known: a leader of an earlier version planned them"]
     text = f"{of.as_shown} of the {count_of(of.made, 'move')} made are among the {of.shown} shown"
     if not (left := of.made - of.as_shown):
         return [text]

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from loadmanager.engine.plans.goals import Goal, PlanLimits
-from loadmanager.engine.plans.order import Afterwards, Progress, Promise
+from loadmanager.engine.plans.order import MARK_BYTES, Afterwards, MadeAsShown, Progress, Promise
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
@@ -44,6 +44,16 @@ class ComparedMoves(Shape):
     """Bundles that went where it was shown."""
     others: list[str]
     """The first of those that went elsewhere, or had not been shown: bundle `to` broker."""
+
+    @classmethod
+    def of(cls, moves: MadeAsShown) -> ComparedMoves:
+        """As it is counted in the order."""
+        return cls(
+            shown=len(moves.shown) // MARK_BYTES,
+            made=moves.made,
+            as_shown=moves.as_shown,
+            others=list(moves.others),
+        )
 
 
 class GoalShown(Shape):
@@ -86,7 +96,8 @@ class GoalShown(Shape):
     """How far off the last replay of a recorded day was: what is promised goes by the same model.
     """
     compared: ComparedMoves | None = None
-    """The moves that were shown beside those that were made; null: another leader had shown them.
+    """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
+    earlier version planned it.
     """
 
 
