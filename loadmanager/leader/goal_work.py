@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -45,12 +44,10 @@ from loadmanager.leader.goal_ends import (
     reported_ms,
     waits,
 )
+from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, batch_of
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.pauses import waited_ms
 
-AT_ONCE, LOOKS, AT_ONCE_MAX = 5, 20, 100
-"""Moves between two looks: so many, or this part of the plan if that is more, but not above that.
-"""
 FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
 TIMES_PROMISED = 2
@@ -83,6 +80,8 @@ class OrderWork:
     """When it first looked for the moves of an earlier leader."""
     ended_ms: int = 0
     """When the last batch ended."""
+    looked: bool = field(init=False, default=True)
+    """Whether its brokers have reported since."""
     touched: set[str] = field(default_factory=set)
     """The brokers of the last batch."""
     left: dict[str, str] = field(default_factory=dict)
@@ -119,6 +118,7 @@ class OrderWork:
         self.touched = {name for move in batch for name in (move.source, move.destination) if name}
         self.left = {move.bundle: move.source for move in batch}
         self.ended_ms = max((move.ended_at or 0 for move in batch), default=0)
+        self.looked = not self.ended_ms
         self.batch = None
 
 
@@ -134,10 +134,12 @@ class GoalWork:
     looked_after: set[str] = field(default_factory=set)
     """Orders that were looked at some minutes after they had ended."""
     steady: SteadyPicture = field(init=False)
+    pace: GoalPace = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is known of the brokers yet."""
         self.steady = SteadyPicture(self.planning.moves)
+        self.pace = GoalPace(self.planning.moves)
 
     def work_of(self, order_id: str) -> OrderWork:
         """Begin to work at an order, or go on."""
@@ -247,8 +249,13 @@ class GoalWork:
         if len(work.failures) >= FAILURES_MAX:
             text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self.end(order, Reason("MovesFail", text))
-        elif not self._late(work) and not self._waits_to_end(order, work):
-            await self._order_next(order, work)
+        elif not self._late(work):
+            if not work.looked:
+                work.looked = True
+                now_ms = self.planning.moves.term.clock.now_ms()
+                self.pace.looked((now_ms - work.ended_ms) / 1000)
+            if not self._waits_to_end(order, work):
+                await self._order_next(order, work)
 
     def _waits_to_end(self, order: GoalOrder, work: OrderWork) -> bool:
         """Whether what the last look waits for has not come; it looks again soon in any case."""
@@ -302,7 +309,7 @@ class GoalWork:
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
         beyond = _beyond_promise(order)
-        some = min(max(AT_ONCE, math.ceil(order.promise.moves / LOOKS)), AT_ONCE_MAX, beyond)
+        some = min(batch_of(order), beyond)
         stay = (*order.limits.stay, *work.refused)
         ever = replace(left, moves=min(left.moves, some), stay=stay)
         try:

@@ -26,6 +26,7 @@ from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.leader.documents.goals import ComparedMoves, GoalShown, GoalsShown, PlannedMove
+from loadmanager.leader.goal_pace import until_ms
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.goal_work import GoalWork
 from loadmanager.leader.load_manager import LoadManager
@@ -35,8 +36,6 @@ from loadmanager.leader.windows import Window, any_open, next_open_ms
 ORDERS_MAX = 50
 """Orders that are kept; those that ended first give way."""
 MOVES_SHOWN = 200
-DAY_MS = 86_400_000
-"""An order that says no end ends a day after it may begin."""
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
 STOPPED = Reason("Stopped", "by an operator")
@@ -231,14 +230,12 @@ class TermGoals:
         """An order as it is when it is approved; nothing is stored."""
         now_ms = self._now_ms()
         begins_ms = max(from_ms or 0, order.limits.from_ms)
-        until_ms = order.limits.until_ms
-        if until_ms is None:
-            until_ms = next_open_ms(order.limits.windows, max(begins_ms, now_ms)) + DAY_MS
-        if until_ms <= max(begins_ms, now_ms):
+        ends_ms = until_ms(order.limits, max(begins_ms, now_ms))
+        if ends_ms <= max(begins_ms, now_ms):
             raise ConflictError(f"goal {order.id} would have to be done before it begins")
-        limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
+        limits = replace(order.limits, from_ms=begins_ms, until_ms=ends_ms)
         goals.check(order.goal, limits)
-        _check_windows(limits, max(begins_ms, now_ms), until_ms)
+        _check_windows(limits, max(begins_ms, now_ms), ends_ms)
         self._check_cordons(order.goal, empties=True)
         return replace(order, state="approved", approved_ms=now_ms, limits=limits)
 
@@ -297,6 +294,7 @@ class TermGoals:
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
             replay=self.moves.cluster.replay.shown,
+            duration=self.work.pace.shown(order, fields["progress"]),
             compared=None if compared is None else ComparedMoves.of(compared),
         )
 

@@ -38,17 +38,18 @@ from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
+from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_bars import SOON_MS
 from loadmanager.leader.goal_ends import FRESH_MAX_S
+from loadmanager.leader.goal_pace import AT_ONCE
 from loadmanager.leader.goal_work import (
     AFTERWARDS_MAX_MS,
     AFTERWARDS_MS,
-    AT_ONCE,
     LATE_MS,
     TIMES_PROMISED,
 )
-from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.goals import ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
 from loadmanager.member.leading.term import build
 
@@ -727,6 +728,58 @@ async def test_a_drain_without_a_plan_goes_by_the_placement_rule() -> None:
         assert scene.owned(1) == []
         (order,) = scene.goals.list().goals
         assert (order.promise.ends.code, order.promise.moves) == ("ByPlacement", 0)
+
+
+async def test_how_long_it_takes_is_said_before_and_after_it_began() -> None:
+    """By what is assumed at first, then by the moves and the looks of this term."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        limits = PlanLimits(until_ms=now_ms + DAY_MS)
+        order = await scene.goals.propose(Even(7), limits)
+        takes = order.duration
+        assert takes is not None
+        assert (takes.moves, takes.moves_measured) == (order.promise.moves, 0)
+        assert takes.look_seconds == FRESH_MAX_S
+        batches = -(-order.promise.moves // AT_ONCE)
+        assert takes.looks == batches + 1
+        assert takes.seconds is not None
+        assert takes.seconds > takes.looks * FRESH_MAX_S
+        assert takes.done_ms is not None
+        assert takes.done_ms >= now_ms + takes.seconds * 1000
+        assert f"until {moment(takes.done_ms)} if nothing else keeps it waiting" in takes.text
+        assert "as is assumed: none was made yet in this term" in takes.text
+        await scene.goals.approve(order.id)
+        await scene.step()
+        await scene.goals.step()
+        left = scene.goals.goal(order.id).duration
+        assert left is not None
+        assert 0 < left.moves < order.promise.moves
+        assert left.moves_measured >= AT_ONCE
+        assert left.looks_measured == 1
+        assert left.look_seconds < FRESH_MAX_S
+        assert left.text.startswith("what is left takes about ")
+        await scene.run(order.id)
+        assert scene.goals.goal(order.id).duration is None
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
+    """When it is proposed: its end is too near, or its hours are too short until then."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        hour = 3_600_000
+        until = PlanLimits(until_ms=now_ms + (20 * hour if windowed else 60_000))
+        if windowed:
+            opens = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(hours=2)
+            closes = opens + timedelta(minutes=1)
+            window = f"{opens:%H:%M}-{closes:%H:%M}"
+            until = msgspec.structs.replace(until, windows=(window,))
+        takes = (await scene.goals.propose(Even(7), until)).duration
+        assert takes is not None
+        assert takes.done_ms is None
+        assert takes.text.startswith(
+            f"it may not be done by {moment(until.until_ms or 0)}: it takes"
+        )
 
 
 async def test_hours_begins_and_ends_are_kept() -> None:

@@ -19,7 +19,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.errors import ConflictError
 from loadmanager.lab.deciding import Deciding
 from loadmanager.lab.lines import decode_line
-from loadmanager.leader.goal_work import AT_ONCE
+from loadmanager.leader.goal_pace import AT_ONCE
 from loadmanager.leader.ports.operating import DriftError
 from loadmanager.steer import settings_file as fleet
 from loadmanager.steer.notices import Notices

@@ -56,6 +56,28 @@ class ComparedMoves(Shape):
         )
 
 
+class DurationShown(Shape):
+    """How long what is left of an order takes, by what was measured here."""
+
+    text: str
+    """For people, with where the figures come from."""
+    seconds: float | None
+    """From its first move on; times at which it may make none do not count. Null: it makes none."""
+    moves: int
+    looks: int
+    """Waits for fresh reports, after every few moves."""
+    done_ms: int | None
+    """When it is done, if nothing but its own hours keeps it waiting; null: not by `until_ms`."""
+    until_ms: int
+    """When it ends in any case."""
+    move_seconds: float
+    moves_measured: int
+    """Moves of this leader's term of which that is the median; 0: it is assumed."""
+    look_seconds: float
+    looks_measured: int
+    """Waits of which that is the median; 0: it is the longest."""
+
+
 class GoalShown(Shape):
     """An order to reach a goal: what was promised, and what has come of it."""
 
@@ -94,6 +116,10 @@ class GoalShown(Shape):
     """The broker that was to be emptied, and is still cordoned although the order has ended."""
     replay: ReplayShown = msgspec.field(default_factory=not_measured)
     """How far off the last replay of a recorded day was: what is promised goes by the same model.
+    """
+    duration: DurationShown | None = None
+    """Of an order that has not ended; null: as many moves as were promised are made, or it is a
+    drain.
     """
     compared: ComparedMoves | None = None
     """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
