@@ -29,13 +29,14 @@ from loadmanager.engine.plans.planner import (
     Point,
 )
 from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
 from loadmanager.kit.units import MINUTE_MS
-from loadmanager.leader.goal_bars import PASSING, SOON_MS, Bar, GoalWait
+from loadmanager.leader.goal_bars import SOON_MS, Bar, GoalWait, refused_by
 from loadmanager.leader.goal_ends import (
     FRESH_MAX_S,
     EndLook,
@@ -412,11 +413,9 @@ class GoalWork:
         settings = planning.load_manager.strategies.value
         moves, skips = cycle.admitted(planning.snapshot(order.goal), settings, named)
         if skips:
-            for skip in skips:
-                if skip.code in PASSING:
-                    work.waiting.refused[skip.what] = Reason(skip.code, skip.text)
-                else:
-                    work.refused[skip.what] = skip.reason
+            passing, for_good = refused_by(skips)
+            work.waiting.refused |= passing
+            work.refused |= for_good
             planning.load_manager.record_plan(Plan("Goal", skipped=skips))
         if not moves:
             return  # without these bundles, the next plan is another one
@@ -440,7 +439,8 @@ class GoalWork:
         under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
-        work.batch, work.waiting.arriving = self.planning.moves.decide(moves, author), None
+        in_turn = [move for swap in together(moves) for move in reversed(swap)]
+        work.batch, work.waiting.arriving = self.planning.moves.decide(in_turn, author), None
         self.planning.ordered((it.bundle, it.destination, it.traffic) for it in under_way)
         planned = () if made is None else made.moves[: len(moves)]
         as_planned = [move.bundle for move in moves] == [move.bundle for move in planned]

@@ -15,7 +15,7 @@ from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
 from loadmanager.engine.load.reports import NamespaceBundleStats
-from loadmanager.engine.load.wishes import Cordon, Pause
+from loadmanager.engine.load.wishes import Cordon, Pause, Pin
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.plans.goals import (
@@ -30,6 +30,7 @@ from loadmanager.engine.plans.goals import (
 )
 from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
+from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST, LOST_LEAST
@@ -40,7 +41,7 @@ from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.draining import Draining
-from loadmanager.leader.goal_bars import SOON_MS
+from loadmanager.leader.goal_bars import SOON_MS, refused_by
 from loadmanager.leader.goal_ends import FRESH_MAX_S
 from loadmanager.leader.goal_pace import AT_ONCE
 from loadmanager.leader.goal_work import (
@@ -324,6 +325,54 @@ async def test_a_limit_of_seconds_waits_for_the_clients_of_the_last_moves() -> N
             text = "the clients of 1 of its moves are not all back"
             assert scene.goals.goal(order.id).waits == Reason("Clients", text)
         assert (await scene.run(order.id, steps=200)).ended == REACHED
+
+
+async def a_swap(scene: Scene) -> str:
+    """Two brokers with two large bundles each, of which none helps alone; an approved order."""
+    for index in (2, 3):
+        for name in BUNDLES[:2] if index == 2 else BUNDLES[4:]:
+            await scene.led.fleet.brokers[1].release(name)
+            await scene.led.fleet.brokers[index].acquire(name)
+    await scene.led.wishes.cordon("b3:8080", Cordon(1), ())
+    parts = {1: (10, 5), 2: (8, 2), 3: ()}
+    for _ in range(30):  # until averages are what it is
+        await asyncio.sleep(30)
+        now_ms = scene.led.moves.term.clock.now_ms()
+        for index, parts_of in parts.items():
+            stats = {
+                name: msgspec.structs.replace(EACH, msg_throughput_in=part * EACH_BYTES)
+                for name, part in zip(scene.owned(index), parts_of, strict=False)
+            }
+            await scene.led.report(index, stats, cpu=2 + 5 * sum(parts_of), at_ms=now_ms)
+    order = await scene.goals.propose(Even(5), PlanLimits(), approve=True)
+    assert [move.destination for move in order.moves] == ["b2:8080", "b1:8080"]
+    return order.id
+
+
+async def test_a_swap_is_made_one_after_the_other() -> None:
+    """The bundle that makes room, or goes where both have room, is there first."""
+    async with a_scene() as scene:
+        await a_swap(scene)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        first, second = scene.led.ended
+        assert (first.destination, second.destination) == ("b2:8080", "b1:8080")
+        assert first.swap == second.swap == first.bundle
+        assert (first.ended_at or 0) <= (second.started_at or 0)
+
+
+async def test_the_other_bundle_of_a_refused_swap_may_move_later() -> None:
+    """Guards refuse both; for one of them, the next plan finds something else."""
+    async with a_scene() as scene:
+        bundles = scene.owned(1)[:2]
+        swap = [Unload(bundle, "b1:8080", "b2:8080", "Even", swap=bundles[0]) for bundle in bundles]
+        later_ms = scene.led.moves.term.clock.now_ms() + DAY_MS
+        await scene.led.wishes.pin(bundles[1], Pin("b1:8080", later_ms), ())
+        planning = scene.goals.planning
+        moves, skips = cycle.admitted(planning.snapshot(Even(5)), STRATEGIES, swap)
+        assert (moves, {skip.what for skip in skips}) == ((), set(bundles))
+        passing, for_good = refused_by(skips)
+        assert (passing, list(for_good)) == ({}, [bundles[1]])
 
 
 async def test_what_has_no_clients_is_not_made_one_by_one() -> None:
