@@ -52,7 +52,13 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
         raise ConfigError(
             f"reading a history needs fsspec: pip install 'loadmanager[report]' ({error})"
         ) from None
-    source = recorded_days.history(str(data_dir / "history"))
+    folder = data_dir / "history"
+    if not folder.is_dir():
+        raise BadInputError(
+            f"{folder} does not exist: say where the daemon's data are, as `loadmanager fleet "
+            "--config FILE --data-dir PATH gained`"
+        )
+    source = recorded_days.history(str(folder))
     dates = source.dates(source.chosen(cluster.name))[-days:]
     strategies = dataclasses.replace(  # recorded usage has the weights in it
         cluster.strategies, cpu_weight=1.0, shedding_enabled=True
@@ -68,9 +74,11 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
     if as_json:
         document = {"sum": _sum(lived), "days": [_document(day) for day in lived]}
         print(msgspec.json.encode(document).decode())
-    else:
+    elif lived:
         rows = [_row(day) for day in lived]
         show(table(HEADERS, rows), LEGEND.splitlines(), [_sum(lived).text])
+    else:
+        show([_sum(lived).text])
     return 0 if any(day.silent is None for day in lived) else NOTHING_TOLD
 
 
@@ -94,6 +102,8 @@ def _sum(days: Sequence[GainedDay]) -> GainedSum:
     tell = [day for day in days if day.silent is None]
     if not tell:
         text = f"None of {len(days)} recorded days tells what act would have gained."
+        if not days:
+            text = "No recorded day is long enough to tell what act would have gained."
         return GainedSum(text=text)
     minutes = sum(day.minutes for day in tell)
     made = GainedSum(

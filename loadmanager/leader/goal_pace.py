@@ -121,7 +121,8 @@ def _text(order: GoalOrder, shown: DurationShown, takes: TimeTaken, pace: Pace) 
     least = "at least" if order.limits.client_seconds is not None else "about"
     text = f"{what} {least} {_about(takes.seconds)}"
     if shown.done_ms is None:
-        text = f"it may not be done by {moment(shown.until_ms)}: {text}"
+        where = " of its windows" if order.limits.windows else ""
+        text = f"it may not be done by {moment(shown.until_ms)}: {text}{where}"
     else:
         text += f", until {moment(shown.done_ms)} if nothing else keeps it waiting"
     move = _source(shown.moves_measured, "as moves took here", "as is assumed: none was made")

@@ -62,6 +62,9 @@ def test_days_that_tell_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     config = tmp_path / "fleet.conf"
     config.write_text(f"[{written.CLUSTER}]\npulsar=http://127.0.0.1:1\n")
     asked = ["fleet", "--config", str(config), "--data-dir", str(tmp_path), "gained"]
+    elsewhere = ["fleet", "--config", str(config), "--data-dir", str(tmp_path / "x"), "gained"]
+    assert cli.main(elsewhere) == 2
+    assert "--data-dir PATH gained" in capsys.readouterr().err
     assert cli.main(asked) == 4
     told = capsys.readouterr()
     assert "2026-11-19: 10 minutes were recorded, fewer than 30" in told.err
