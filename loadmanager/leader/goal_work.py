@@ -28,7 +28,6 @@ from loadmanager.engine.plans.planner import (
     GoalPlan,
     Point,
 )
-from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
@@ -409,9 +408,7 @@ class GoalWork:
 
     async def _queue(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> None:
         planning = self.planning
-        named = [replace(move, why={**move.why, "goal": order.id}) for move in made.moves]
-        settings = planning.load_manager.strategies.value
-        moves, skips = cycle.admitted(planning.snapshot(order.goal), settings, named)
+        moves, skips = planning.admitted(order.goal, order.id, made.moves)
         if skips:
             passing, for_good = refused_by(skips)
             work.waiting.refused |= passing

@@ -829,6 +829,7 @@ async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
         assert takes.text.startswith(
             f"it may not be done by {moment(until.until_ms or 0)}: it takes"
         )
+        assert (" of its windows (" in takes.text) is windowed
 
 
 async def test_hours_begins_and_ends_are_kept() -> None:
