@@ -36,8 +36,10 @@ first 20 minutes. Both are by the model of usage of a replay.
 spread: standard deviation of the brokers' usage, in points; error: what the model's may be off; a
   difference within it tells nothing
 hot min: minutes of brokers above 85 %
-moves, pause s: what that would have cost; 0.15 s are assumed for each client of a moved bundle,
-  which is usual (goals count 1 s until a pause is measured, so that no limit is passed)
+moves, pause s: what that would have cost, with the first 20 minutes: each day begins as it was
+  recorded, so that one after a day of acting would have begun with fewer; 0.15 s are assumed for
+  each client of a moved bundle, which is usual (goals count 1 s until a pause is measured, so that
+  no limit is passed)
 changed: bundles that changed their owner that day, by Pulsar or by people
 The daemon's hourly budget, quiet hours and holds are not in it: it would have been slower."""
 
