@@ -36,8 +36,10 @@ first 20 minutes. Both are by the model of usage of a replay.
 spread: standard deviation of the brokers' usage, in points; error: what the model's may be off; a
   difference within it tells nothing
 hot min: minutes of brokers above 85 %
-moves, pause s: what that would have cost; 0.15 s are assumed for each client of a moved bundle,
-  which is usual (goals count 1 s until a pause is measured, so that no limit is passed)
+moves, pause s: what that would have cost, with the first 20 minutes: each day begins as it was
+  recorded, so that one after a day of acting would have begun with fewer; 0.15 s are assumed for
+  each client of a moved bundle, which is usual (goals count 1 s until a pause is measured, so that
+  no limit is passed)
 changed: bundles that changed their owner that day, by Pulsar or by people
 The daemon's hourly budget, quiet hours and holds are not in it: it would have been slower."""
 
@@ -52,7 +54,13 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
         raise ConfigError(
             f"reading a history needs fsspec: pip install 'loadmanager[report]' ({error})"
         ) from None
-    source = recorded_days.history(str(data_dir / "history"))
+    folder = data_dir / "history"
+    if not folder.is_dir():
+        raise BadInputError(
+            f"{folder} does not exist: say where the daemon's data are, as `loadmanager fleet "
+            "--config FILE --data-dir PATH gained`"
+        )
+    source = recorded_days.history(str(folder))
     dates = source.dates(source.chosen(cluster.name))[-days:]
     strategies = dataclasses.replace(  # recorded usage has the weights in it
         cluster.strategies, cpu_weight=1.0, shedding_enabled=True
@@ -68,9 +76,11 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
     if as_json:
         document = {"sum": _sum(lived), "days": [_document(day) for day in lived]}
         print(msgspec.json.encode(document).decode())
-    else:
+    elif lived:
         rows = [_row(day) for day in lived]
         show(table(HEADERS, rows), LEGEND.splitlines(), [_sum(lived).text])
+    else:
+        show([_sum(lived).text])
     return 0 if any(day.silent is None for day in lived) else NOTHING_TOLD
 
 
@@ -94,6 +104,8 @@ def _sum(days: Sequence[GainedDay]) -> GainedSum:
     tell = [day for day in days if day.silent is None]
     if not tell:
         text = f"None of {len(days)} recorded days tells what act would have gained."
+        if not days:
+            text = "No recorded day is long enough to tell what act would have gained."
         return GainedSum(text=text)
     minutes = sum(day.minutes for day in tell)
     made = GainedSum(

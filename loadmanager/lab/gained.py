@@ -8,14 +8,15 @@ model's own error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.reason import Reason
 from loadmanager.lab import fitted
 from loadmanager.lab.closed_loop import Costs, run
 from loadmanager.lab.fitted import ERROR_LEAST, EXPLAINED_LEAST
-from loadmanager.lab.measures import Measures, measure
+from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure
 from loadmanager.lab.recorded import Recording
 
 
@@ -28,6 +29,7 @@ class GainedDay:
     was: Measures
     """By the model."""
     would_be: Measures
+    """With the moves of its first minutes, too, which are not measured but bring the gain."""
     changed_owners: int
     """Bundles that changed their owner that day: by Pulsar, people, or a daemon that acted."""
     explained: float
@@ -67,8 +69,21 @@ def gained(date: str, recording: Recording, settings: StrategySettings, costs: C
         date=date,
         minutes=recording.day.minutes,
         was=was,
-        would_be=measure(run(recording.day, settings, costs)),
+        would_be=_with_all_moves(run(recording.day, settings, costs)),
         changed_owners=sensors.moves,
         explained=recording.fit.explained,
         error=max(abs(was.spread - sensors.spread), 100 * recording.fit.error, ERROR_LEAST),
+    )
+
+
+def _with_all_moves(minutes: Sequence[Minute]) -> Measures:
+    """The figures of a day, and what all of its moves cost."""
+    measured, first = measure(minutes), minutes[:WARM_UP_MINUTES]
+    pauses = [measured.pause_s, *(minute.pause_s for minute in first)]
+    return replace(
+        measured,
+        moves=measured.moves + sum(minute.moves for minute in first),
+        moved_bytes=measured.moved_bytes + sum(minute.moved_bytes_s for minute in first),
+        again=measured.again + sum(minute.again for minute in first),
+        pause_s=None if None in pauses else sum((each or 0.0 for each in pauses), 0.0),
     )

@@ -1,11 +1,19 @@
 """Drains cordoned brokers: each is an order to empty it, which lasts as long as the cordon.
 
-A drain is stored, counted, shown and, after the death of a leader, taken up again as any order to
-reach a goal (`leader.goal_work`). It differs in what it waits for. A broker that is about to stop
-cannot wait for others, for fresh reports or for room: the broker itself is asked what it serves,
-many moves are ordered at once, and bundles for which the plan has no place go where the placement
-rule says. Failures are tried again. So it is where the load is not known, too: in the extensible
-load manager, and before brokers have reported to a new leader.
+What a drain has in common with any order to reach a goal is in one place, and used from here: the
+plan and what the guards let go of it (`goal_planning`), storing moves before they are queued with
+what each costs, counting what came of them, also of those that a dead leader had ordered,
+withdrawing them and ending (`GoalWork.order_moves`, `settled`, `so_far`, `withdraw`, `end`).
+
+What is here is a loop of its own, because it asks something else at each step. `GoalWork.go_on`
+asks reports: whether they are fresh, whether the picture is steady, what the plan then says, and
+whether that ends the order. A broker that is about to stop cannot wait for others, for fresh
+reports or for room. So this asks the broker itself what it serves, makes a drain of each cordon
+that wants one, orders many moves at once, sends bundles for which the plan has no place where the
+placement rule says, tries failures again, and ends with the cordon. So it is where the load is not
+known, too: in the extensible load manager, and before brokers have reported to a new leader. The
+rate of the last minute, and what the broker had left when it was last asked, are counted here
+alone.
 """
 
 from __future__ import annotations
@@ -20,9 +28,8 @@ from msgspec.structs import replace
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.plans.goals import PlanLimits
-from loadmanager.engine.plans.order import GoalOrder
+from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.engine.plans.planner import REACHED, GoalPlan
-from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import LoadManagerError, NotFoundError
@@ -55,9 +62,6 @@ class Drain:
     empty: bool = False
     """Whether the broker served none when it was last asked: it may get one while others leave."""
     problem: str = ""
-    moved: int = 0
-    """Moves of the last batch that arrived; those before are in the order."""
-    failed: int = 0
     next_s: float = 0.0
     moved_s: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
     """When bundles left it, in the last minute."""
@@ -157,7 +161,6 @@ class Draining:
             order = await self.goals.order_drain(broker, note)
         if order is not None:
             order = await self.goals.work.settled(order) or replace(order, under_way=())
-            drain.moved = drain.failed = 0
         if served and order is not None:
             await self._queue(order, broker, drain, served)
             return
@@ -213,13 +216,8 @@ class Draining:
             made = await planning.plan(order.goal, limits, work.left, at_once=True)
         except NotFoundError:
             return (), None
-        wanted = [
-            replace(move, reason="Drained", why={**move.why, "goal": order.id})
-            for move in made.moves
-            if move.bundle in free
-        ]
-        settings = self.goals.load_manager.strategies.value
-        moves, _ = cycle.admitted(planning.snapshot(order.goal), settings, wanted)
+        wanted = (move for move in made.moves if move.bundle in free)
+        moves, _ = planning.admitted(order.goal, order.id, wanted, "Drained")
         return moves, made
 
     def _moved(self, move: Move) -> None:
@@ -228,11 +226,9 @@ class Draining:
             return
         now_s, is_own = self.moves.term.clock.monotonic_s(), move.author is Author.DRAIN
         if move.state is MoveState.DONE:  # also one that an operator orders while moves are paused
-            drain.moved += is_own
             drain.moved_s.append(now_s)
             drain.left = None if drain.left is None else max(0, drain.left - 1)
         elif move.state is MoveState.FAILED and is_own:
-            drain.failed += 1
             drain.next_s = now_s + AFTER_FAILURE_S
             drain.problem = f"{move.bundle}: {move.outcome.text if move.outcome else ''}"
 
@@ -268,12 +264,13 @@ class Draining:
             else ""
         )
         order = self.goals.drain_of(broker)
+        progress = Progress() if order is None else self.goals.work.so_far(order)[0]
         return replace(
             shown,
             total=cordon.total,
             left=left,
-            moved=drain.moved + (order.progress.arrived if order else 0),
-            failed=drain.failed + (order.progress.failed if order else 0),
+            moved=progress.arrived,
+            failed=progress.failed,
             moves_per_minute=round(per_s * 60, 1),
             seconds_left=0 if left == 0 else left_s and round(left_s),
             problem=drain.problem or paused,

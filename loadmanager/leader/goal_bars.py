@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.plans.goals import Emptied, Goal
 from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.engine.strategies.filters import REFUSES
+from loadmanager.engine.strategies.plan import Skip
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
@@ -29,6 +30,21 @@ PASSING = frozenset(
     }
 )
 """Codes of guards that refuse a move of now alone."""
+PARTNER = "Swap"
+"""The code of guards for a move that is refused because another one of its swap is."""
+
+
+def refused_by(skips: Iterable[Skip]) -> tuple[dict[str, Reason], dict[str, str]]:
+    """Bundle → why guards refuse its move of now alone, and for good. The other bundle of a swap is
+    not refused: without this one, the next plan finds something else for it.
+    """
+    passing, for_good = dict[str, Reason](), dict[str, str]()
+    for skip in skips:
+        if skip.code in PASSING:
+            passing[skip.what] = Reason(skip.code, skip.text)
+        elif skip.code != PARTNER:
+            for_good[skip.what] = skip.reason
+    return passing, for_good
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from loadmanager.engine.plans import planner, published
 from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Progress
 from loadmanager.engine.plans.planner import GoalPlan
-from loadmanager.engine.strategies.plan import Unload
+from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.shedding import balanced, lost_traffic
 from loadmanager.engine.strategies.shedding.balanced import BalancedMemory
 from loadmanager.engine.strategies.shedding.lost_traffic import Came
@@ -112,6 +113,19 @@ class GoalPlanning:
         came.sort(key=lambda item: item[1].at_ms)
         self._came = lost_traffic.after(dict(came), (), self._losing, snapshot.now_ms)
         return self._came
+
+    def admitted(
+        self, goal: Goal, order_id: str, moves: Iterable[Unload], reason: str = ""
+    ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
+        """The moves of a plan that the guards let go now, each with the order that it is for, and
+        why the others stay. `reason`: in place of that of the plan.
+        """
+        named = [
+            replace(move, reason=reason or move.reason, why={**move.why, "goal": order_id})
+            for move in moves
+        ]
+        settings = self.load_manager.strategies.value
+        return cycle.admitted(self.snapshot(goal), settings, named)
 
     def ordered(self, moves: Iterable[tuple[str, str, float]]) -> None:
         """Moves of a plan have begun: bundle, destination, bytes/s."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from loadmanager.engine.moves.move import NOT_AGAIN, NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.moves.queue import BY_OPERATOR, SUPERSEDED
 from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
-from loadmanager.engine.plans.order import Afterwards, GoalOrder, OrderedMove, Progress
+from loadmanager.engine.plans.order import Afterwards, GoalOrder, MadeAsShown, OrderedMove, Progress
 from loadmanager.engine.plans.planner import (
     AWAY,
     LIMITS,
@@ -29,15 +28,14 @@ from loadmanager.engine.plans.planner import (
     GoalPlan,
     Point,
 )
-from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
 from loadmanager.kit.units import MINUTE_MS
-from loadmanager.leader.documents.goals import ComparedMoves
-from loadmanager.leader.goal_bars import PASSING, SOON_MS, Bar, GoalWait
+from loadmanager.leader.goal_bars import SOON_MS, Bar, GoalWait, refused_by
 from loadmanager.leader.goal_ends import (
     FRESH_MAX_S,
     EndLook,
@@ -46,12 +44,10 @@ from loadmanager.leader.goal_ends import (
     reported_ms,
     waits,
 )
+from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, batch_of
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.pauses import waited_ms
 
-AT_ONCE, LOOKS, AT_ONCE_MAX = 5, 20, 100
-"""Moves between two looks: so many, or this part of the plan if that is more, but not above that.
-"""
 FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
 TIMES_PROMISED = 2
@@ -64,8 +60,6 @@ LATE_MS = 10_000
 does not move any more: that broker has refused the old leader's orders since.
 """
 READ_AT_ONCE = 8
-OTHERS_MAX = 20
-"""Moves that are named of those that were made and had not been shown."""
 AFTERWARDS_MS, AFTERWARDS_MAX_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
 """What came of an order is looked at so long after it has ended; by a leader that comes later than
 that, no more.
@@ -86,6 +80,8 @@ class OrderWork:
     """When it first looked for the moves of an earlier leader."""
     ended_ms: int = 0
     """When the last batch ended."""
+    looked: bool = field(init=False, default=True)
+    """Whether its brokers have reported since."""
     touched: set[str] = field(default_factory=set)
     """The brokers of the last batch."""
     left: dict[str, str] = field(default_factory=dict)
@@ -122,31 +118,8 @@ class OrderWork:
         self.touched = {name for move in batch for name in (move.source, move.destination) if name}
         self.left = {move.bundle: move.source for move in batch}
         self.ended_ms = max((move.ended_at or 0 for move in batch), default=0)
+        self.looked = not self.ended_ms
         self.batch = None
-
-
-@dataclass(slots=True)
-class MadeAsShown:
-    """The moves that were shown when a goal was proposed, and those that were made: these are
-    planned anew on fresh figures.
-    """
-
-    shown: dict[str, str]
-    """Bundle → where it was to go."""
-    made: list[tuple[str, str]] = field(default_factory=list)
-    """The bundles that arrived, and where."""
-
-    def document(self) -> ComparedMoves:
-        """For those who ask."""
-        others = [
-            f"{bundle} to {there}" for bundle, there in self.made if self.shown.get(bundle) != there
-        ]
-        return ComparedMoves(
-            shown=len(self.shown),
-            made=len(self.made),
-            as_shown=len(self.made) - len(others),
-            others=others[:OTHERS_MAX],
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,15 +131,15 @@ class GoalWork:
     works: dict[str, OrderWork] = field(default_factory=dict)
     waits: dict[str, Reason] = field(default_factory=dict)
     """Order → why it does nothing now."""
-    compared: dict[str, MadeAsShown] = field(default_factory=dict)
-    """Of the orders that were proposed in this term."""
     looked_after: set[str] = field(default_factory=set)
     """Orders that were looked at some minutes after they had ended."""
     steady: SteadyPicture = field(init=False)
+    pace: GoalPace = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is known of the brokers yet."""
         self.steady = SteadyPicture(self.planning.moves)
+        self.pace = GoalPace(self.planning.moves)
 
     def work_of(self, order_id: str) -> OrderWork:
         """Begin to work at an order, or go on."""
@@ -191,11 +164,10 @@ class GoalWork:
         progress, left = self.so_far(order)
         if left or self._clients_out(order, work.batch):
             return None
-        order = replace(order, progress=progress, under_way=())
+        done = [move for move in work.batch if move.state is MoveState.DONE]
+        compared = _and_made(order, ((move.bundle, move.destination or "") for move in done))
+        order = replace(order, progress=progress, under_way=(), compared=compared)
         await self.store(order)
-        if (compared := self.compared.get(order.id)) is not None:
-            done = [move for move in work.batch if move.state is MoveState.DONE]
-            compared.made += [(move.bundle, move.destination or "") for move in done]
         work.take(work.batch)
         return order
 
@@ -251,7 +223,9 @@ class GoalWork:
             if at != move.source:
                 progress = progress.and_moved(move, move.client_seconds)
                 moves.cluster.view.moved(move.bundle, move.source, now_ms)
-        order = replace(order, progress=progress, under_way=())
+        done = [move for move, at in where if at == move.destination]
+        compared = _and_made(order, ((move.bundle, move.destination) for move in done))
+        order = replace(order, progress=progress, under_way=(), compared=compared)
         await self.store(order)
         self.waits.pop(order.id, None)
         work.since_ms, work.ended_ms = None, now_ms
@@ -275,8 +249,13 @@ class GoalWork:
         if len(work.failures) >= FAILURES_MAX:
             text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self.end(order, Reason("MovesFail", text))
-        elif not self._late(work) and not self._waits_to_end(order, work):
-            await self._order_next(order, work)
+        elif not self._late(work):
+            if not work.looked:
+                work.looked = True
+                now_ms = self.planning.moves.term.clock.now_ms()
+                self.pace.looked((now_ms - work.ended_ms) / 1000)
+            if not self._waits_to_end(order, work):
+                await self._order_next(order, work)
 
     def _waits_to_end(self, order: GoalOrder, work: OrderWork) -> bool:
         """Whether what the last look waits for has not come; it looks again soon in any case."""
@@ -330,7 +309,7 @@ class GoalWork:
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
         beyond = _beyond_promise(order)
-        some = min(max(AT_ONCE, math.ceil(order.promise.moves / LOOKS)), AT_ONCE_MAX, beyond)
+        some = min(batch_of(order), beyond)
         stay = (*order.limits.stay, *work.refused)
         ever = replace(left, moves=min(left.moves, some), stay=stay)
         try:
@@ -429,15 +408,11 @@ class GoalWork:
 
     async def _queue(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> None:
         planning = self.planning
-        named = [replace(move, why={**move.why, "goal": order.id}) for move in made.moves]
-        settings = planning.load_manager.strategies.value
-        moves, skips = cycle.admitted(planning.snapshot(order.goal), settings, named)
+        moves, skips = planning.admitted(order.goal, order.id, made.moves)
         if skips:
-            for skip in skips:
-                if skip.code in PASSING:
-                    work.waiting.refused[skip.what] = Reason(skip.code, skip.text)
-                else:
-                    work.refused[skip.what] = skip.reason
+            passing, for_good = refused_by(skips)
+            work.waiting.refused |= passing
+            work.refused |= for_good
             planning.load_manager.record_plan(Plan("Goal", skipped=skips))
         if not moves:
             return  # without these bundles, the next plan is another one
@@ -461,7 +436,8 @@ class GoalWork:
         under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
-        work.batch, work.waiting.arriving = self.planning.moves.decide(moves, author), None
+        in_turn = [move for swap in together(moves) for move in reversed(swap)]
+        work.batch, work.waiting.arriving = self.planning.moves.decide(in_turn, author), None
         self.planning.ordered((it.bundle, it.destination, it.traffic) for it in under_way)
         planned = () if made is None else made.moves[: len(moves)]
         as_planned = [move.bundle for move in moves] == [move.bundle for move in planned]
@@ -566,6 +542,11 @@ class GoalWork:
         self.waits.pop(order.id, None)
         if not order.under_way:
             self.works.pop(order.id, None)
+
+
+def _and_made(order: GoalOrder, moves: Iterable[tuple[str, str]]) -> MadeAsShown | None:
+    """What was shown beside what was made, with bundles that have arrived, and where."""
+    return None if order.compared is None else order.compared.and_made(moves)
 
 
 def _beyond_promise(order: GoalOrder) -> int:

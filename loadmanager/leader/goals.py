@@ -18,16 +18,17 @@ from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
-from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
+from loadmanager.engine.plans.order import GoalOrder, MadeAsShown, Progress, Promise
 from loadmanager.engine.plans.planner import LIMITS, NOTHING_HELPS, GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
-from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
+from loadmanager.leader.documents.goals import ComparedMoves, GoalShown, GoalsShown, PlannedMove
+from loadmanager.leader.goal_pace import until_ms
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.goal_work import GoalWork, MadeAsShown
+from loadmanager.leader.goal_work import GoalWork
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.windows import Window, any_open, next_open_ms
@@ -35,8 +36,6 @@ from loadmanager.leader.windows import Window, any_open, next_open_ms
 ORDERS_MAX = 50
 """Orders that are kept; those that ended first give way."""
 MOVES_SHOWN = 200
-DAY_MS = 86_400_000
-"""An order that says no end ends a day after it may begin."""
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
 STOPPED = Reason("Stopped", "by an operator")
@@ -101,6 +100,7 @@ class TermGoals:
             made_ms=now_ms,
             note=note,
             promise=Promise.of(made, self.moves.pauses.expected().seconds, later),
+            compared=MadeAsShown.of(made),
         )
         if made.reached and not made.moves:
             order = replace(order, state="ended", ended_ms=now_ms, ended=made.ends)
@@ -110,8 +110,6 @@ class TermGoals:
             if not await self._make_room():
                 raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
             await (self._begin(approved) if begun else self._store(order))
-        shown = {move.bundle: move.destination or "" for move in made.moves}
-        self.work.compared[order.id] = MadeAsShown(shown)
         log.info("goal proposed", goal=order.id, moves=len(made.moves), ends=made.ends.code)
         if begun:
             log.info("goal approved", goal=order.id)
@@ -169,7 +167,6 @@ class TermGoals:
             return False
         oldest = min(ended, key=lambda order: (order.ended_ms or order.made_ms, order.id))
         await self.moves.cluster.wishes.set_goal(oldest.id, None, self.checks)
-        self.work.compared.pop(oldest.id, None)
         return True
 
     def drain_of(self, broker: str) -> GoalOrder | None:
@@ -233,14 +230,12 @@ class TermGoals:
         """An order as it is when it is approved; nothing is stored."""
         now_ms = self._now_ms()
         begins_ms = max(from_ms or 0, order.limits.from_ms)
-        until_ms = order.limits.until_ms
-        if until_ms is None:
-            until_ms = next_open_ms(order.limits.windows, max(begins_ms, now_ms)) + DAY_MS
-        if until_ms <= max(begins_ms, now_ms):
+        ends_ms = until_ms(order.limits, max(begins_ms, now_ms))
+        if ends_ms <= max(begins_ms, now_ms):
             raise ConflictError(f"goal {order.id} would have to be done before it begins")
-        limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
+        limits = replace(order.limits, from_ms=begins_ms, until_ms=ends_ms)
         goals.check(order.goal, limits)
-        _check_windows(limits, max(begins_ms, now_ms), until_ms)
+        _check_windows(limits, max(begins_ms, now_ms), ends_ms)
         self._check_cordons(order.goal, empties=True)
         return replace(order, state="approved", approved_ms=now_ms, limits=limits)
 
@@ -285,7 +280,7 @@ class TermGoals:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         fields["progress"], fields["under_way"] = self.work.so_far(order)
         pause = self.moves.pauses.expected()
-        compared = self.work.compared.get(order.id)
+        compared = fields.pop("compared")
         waits = None
         if order.state == "approved":
             waits = self.work.waits.get(order.id) or self.work.between(order)
@@ -299,7 +294,8 @@ class TermGoals:
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
             replay=self.moves.cluster.replay.shown,
-            compared=None if compared is None else compared.document(),
+            duration=self.work.pace.shown(order, fields["progress"]),
+            compared=None if compared is None else ComparedMoves.of(compared),
         )
 
     # Carrying out

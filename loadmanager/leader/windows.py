@@ -10,6 +10,7 @@ the change and takes as long as ever.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -78,6 +79,15 @@ class Window:
         days = (today + timedelta(days=more) for more in (-1, 0, 1))
         return any(self._is_open_of(day, now) for day in days if self._begins_on(day))
 
+    def closes_ms(self, now_ms: int) -> int:
+        """When the hours close that a time is in (ms since the epoch); that time: it is in none."""
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        today = now.astimezone(self.zone).date()
+        days = (today + timedelta(days=more) for more in (-1, 0, 1))
+        hours = (self._hours_of(day) for day in days if self._begins_on(day))
+        ends = max((closes for opens, closes in hours if opens <= now < closes), default=None)
+        return now_ms if ends is None else round(ends.timestamp() * 1000)
+
     def next_open_ms(self, from_ms: int) -> int:
         """The first time from this one on (ms since the epoch) that is in it."""
         now = datetime.fromtimestamp(from_ms / 1000, UTC)
@@ -121,6 +131,20 @@ def next_open_ms(windows: tuple[str, ...], from_ms: int) -> int:
         return min((Window.parse(each).next_open_ms(from_ms) for each in windows), default=from_ms)
     except OverflowError:
         raise BadInputError("windows do not reach that far ahead") from None
+
+
+def open_hours(windows: tuple[str, ...], from_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
+    """When moves may be made between two times: from when until when, one after the other. Raises
+    `BadInputError`.
+    """
+    parsed, at_ms = [Window.parse(text) for text in windows], from_ms
+    while at_ms < until_ms:
+        opens_ms = next_open_ms(windows, at_ms)
+        if opens_ms >= until_ms:
+            return
+        closes_ms = max((window.closes_ms(opens_ms) for window in parsed), default=until_ms)
+        at_ms = min(closes_ms, until_ms)
+        yield opens_ms, at_ms
 
 
 def _first(shown: datetime, zone: tzinfo) -> datetime:

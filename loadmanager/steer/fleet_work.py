@@ -91,7 +91,7 @@ class _Built:
             picture=self.picture,
             settings=self.settings,
             note=self.note,
-            url=outside.me.service_url,
+            url=self._orders_url(),
             rivals=self._rivals(),
         )
         self.watching = Watching(
@@ -232,6 +232,12 @@ class _Built:
             owners=owners,
             recorder=self.recorder,
         )
+
+    def _orders_url(self) -> str:
+        """Where the API takes orders: without tokens, at its socket alone, if it has one."""
+        cluster = self.cluster
+        at_socket = cluster.api.socket and not cluster.has_tokens
+        return f"unix:{cluster.api.socket}" if at_socket else self.outside.me.service_url
 
     def canary(self, work: FleetWork) -> Canary | None:
         """The canary; None where none is wanted, or nothing may be moved."""

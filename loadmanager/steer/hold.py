@@ -49,7 +49,7 @@ class FleetHold:
     settings: Live[FleetSettings]
     note: DaemonNote
     url: str
-    """The address of the daemon's API."""
+    """Where the daemon's API takes orders."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
     rivals: Rivals | None = None

@@ -52,7 +52,8 @@ class Notices:
         """
         self._look_at_hold(hold)
         told_ms = self._plan_ms
-        if plan_moves and (told_ms is None or not told_ms <= now_ms < told_ms + PLAN_MS):
+        may = plan_moves and hold is None  # else nobody could approve it, and it would not be told
+        if may and (told_ms is None or not told_ms <= now_ms < told_ms + PLAN_MS):
             self._plan_ms = now_ms
             self.tell(
                 PLAN,
@@ -66,7 +67,7 @@ class Notices:
                 self.tell(
                     GOAL,
                     f"goal {order_id} has ended: {order.ended}; {progress.arrived} moves made, "
-                    f"{order.promise.moves} promised, {progress.failed} failed",
+                    f"{order.promise.moves} promised, {progress.failed} failed{_evenness(order)}",
                 )
         for order_id in sorted(self._ended_goals):
             if order_id not in goals or goals[order_id].state != "ended":
@@ -89,3 +90,12 @@ class Notices:
             self.tell(HOLD, f"that is over; moves wait for something ordinary: {hold}")
         else:
             self.tell(HOLD, f"nothing is moved: {hold}")
+
+
+def _evenness(order: GoalOrder) -> str:
+    """How far the farthest broker is from the mean, where that is known."""
+    if order.progress.farthest is None:
+        return ""
+    promised = order.promise.curve[-1].farthest
+    points = f"{100 * order.progress.farthest:.1f} points"
+    return f"; farthest from the mean: {points}, {100 * promised:.1f} promised"

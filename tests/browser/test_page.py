@@ -300,6 +300,7 @@ async def test_a_goal_is_seen_before_it_is_approved() -> None:
         assert status == 200, proposed
         await page.size(1200, 800)
         await page.go(f"http://{hot}/ui")
+        await page.wait_text("it takes about", ".goals")
         await page.click(".goals button", "Approve…")
         await page.wait_text("before", "dialog .curve")
         await page.wait_text("after 1 move. The model may be", "dialog .curve")

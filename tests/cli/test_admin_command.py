@@ -766,6 +766,10 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
             lambda: proposed(*empty, "--stay", names[0]), lambda done: done[0] == 0
         )
         assert "2 moves; ends at its limits, before the goal: that of moves" in out
+        assert "it takes about " in out
+        assert (
+            "2 waits for fresh reports of 30 s, at most: none is measured yet in this term" in out
+        )
         assert "the model's usages are off by " in out
         (goal, _) = (await shell.json("goals", "list"))["goals"]
         assert f"approve with: loadmanager admin goals approve {goal['id']}" in out
@@ -777,6 +781,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert "approved" in out
         assert f"stay: {names[0]}" in out
         assert "no move before 20" in out
+        assert "it takes about " in out
         assert "the pause of a client counts as 1 s: assumed" in out
         assert "the model's usages are off by " in out
         status, out, _ = await shell.run("goals", "stop", goal["id"])

@@ -37,6 +37,15 @@ def test_the_gain_is_what_acting_would_have_brought() -> None:
     assert told.spread_gained > told.error
 
 
+def test_the_moves_of_the_first_minutes_are_told() -> None:
+    """They are what makes an uneven day even."""
+    told = gained("2026-11-20", watched(), BALANCED, COSTS).would_be
+    minutes = run(watched().day, BALANCED, COSTS)
+    assert told.moves == sum(minute.moves for minute in minutes)
+    assert told.moves > measure(minutes).moves
+    assert told.pause_s == pytest.approx(sum(minute.pause_s or 0.0 for minute in minutes))
+
+
 def test_what_cannot_be_told_is_said() -> None:
     """A gain within the error, and a day that the model does not explain."""
     recording = watched()
@@ -62,6 +71,9 @@ def test_days_that_tell_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     config = tmp_path / "fleet.conf"
     config.write_text(f"[{written.CLUSTER}]\npulsar=http://127.0.0.1:1\n")
     asked = ["fleet", "--config", str(config), "--data-dir", str(tmp_path), "gained"]
+    elsewhere = ["fleet", "--config", str(config), "--data-dir", str(tmp_path / "x"), "gained"]
+    assert cli.main(elsewhere) == 2
+    assert "--data-dir PATH gained" in capsys.readouterr().err
     assert cli.main(asked) == 4
     told = capsys.readouterr()
     assert "2026-11-19: 10 minutes were recorded, fewer than 30" in told.err

@@ -15,7 +15,7 @@ from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import UNREPORTED_MS_MAX
 from loadmanager.engine.load.reports import NamespaceBundleStats
-from loadmanager.engine.load.wishes import Cordon, Pause
+from loadmanager.engine.load.wishes import Cordon, Pause, Pin
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.plans.goals import (
@@ -30,6 +30,7 @@ from loadmanager.engine.plans.goals import (
 )
 from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
+from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST, LOST_LEAST
@@ -38,17 +39,18 @@ from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
+from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.draining import Draining
-from loadmanager.leader.goal_bars import SOON_MS
+from loadmanager.leader.goal_bars import SOON_MS, refused_by
 from loadmanager.leader.goal_ends import FRESH_MAX_S
+from loadmanager.leader.goal_pace import AT_ONCE
 from loadmanager.leader.goal_work import (
     AFTERWARDS_MAX_MS,
     AFTERWARDS_MS,
-    AT_ONCE,
     LATE_MS,
     TIMES_PROMISED,
 )
-from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.goals import ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
 from loadmanager.member.leading.term import build
 
@@ -323,6 +325,54 @@ async def test_a_limit_of_seconds_waits_for_the_clients_of_the_last_moves() -> N
             text = "the clients of 1 of its moves are not all back"
             assert scene.goals.goal(order.id).waits == Reason("Clients", text)
         assert (await scene.run(order.id, steps=200)).ended == REACHED
+
+
+async def a_swap(scene: Scene) -> str:
+    """Two brokers with two large bundles each, of which none helps alone; an approved order."""
+    for index in (2, 3):
+        for name in BUNDLES[:2] if index == 2 else BUNDLES[4:]:
+            await scene.led.fleet.brokers[1].release(name)
+            await scene.led.fleet.brokers[index].acquire(name)
+    await scene.led.wishes.cordon("b3:8080", Cordon(1), ())
+    parts = {1: (10, 5), 2: (8, 2), 3: ()}
+    for _ in range(30):  # until averages are what it is
+        await asyncio.sleep(30)
+        now_ms = scene.led.moves.term.clock.now_ms()
+        for index, parts_of in parts.items():
+            stats = {
+                name: msgspec.structs.replace(EACH, msg_throughput_in=part * EACH_BYTES)
+                for name, part in zip(scene.owned(index), parts_of, strict=False)
+            }
+            await scene.led.report(index, stats, cpu=2 + 5 * sum(parts_of), at_ms=now_ms)
+    order = await scene.goals.propose(Even(5), PlanLimits(), approve=True)
+    assert [move.destination for move in order.moves] == ["b2:8080", "b1:8080"]
+    return order.id
+
+
+async def test_a_swap_is_made_one_after_the_other() -> None:
+    """The bundle that makes room, or goes where both have room, is there first."""
+    async with a_scene() as scene:
+        await a_swap(scene)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        first, second = scene.led.ended
+        assert (first.destination, second.destination) == ("b2:8080", "b1:8080")
+        assert first.swap == second.swap == first.bundle
+        assert (first.ended_at or 0) <= (second.started_at or 0)
+
+
+async def test_the_other_bundle_of_a_refused_swap_may_move_later() -> None:
+    """Guards refuse both; for one of them, the next plan finds something else."""
+    async with a_scene() as scene:
+        bundles = scene.owned(1)[:2]
+        swap = [Unload(bundle, "b1:8080", "b2:8080", "Even", swap=bundles[0]) for bundle in bundles]
+        later_ms = scene.led.moves.term.clock.now_ms() + DAY_MS
+        await scene.led.wishes.pin(bundles[1], Pin("b1:8080", later_ms), ())
+        planning = scene.goals.planning
+        moves, skips = cycle.admitted(planning.snapshot(Even(5)), STRATEGIES, swap)
+        assert (moves, {skip.what for skip in skips}) == ((), set(bundles))
+        passing, for_good = refused_by(skips)
+        assert (passing, list(for_good)) == ({}, [bundles[1]])
 
 
 async def test_what_has_no_clients_is_not_made_one_by_one() -> None:
@@ -729,6 +779,59 @@ async def test_a_drain_without_a_plan_goes_by_the_placement_rule() -> None:
         assert (order.promise.ends.code, order.promise.moves) == ("ByPlacement", 0)
 
 
+async def test_how_long_it_takes_is_said_before_and_after_it_began() -> None:
+    """By what is assumed at first, then by the moves and the looks of this term."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        limits = PlanLimits(until_ms=now_ms + DAY_MS)
+        order = await scene.goals.propose(Even(7), limits)
+        takes = order.duration
+        assert takes is not None
+        assert (takes.moves, takes.moves_measured) == (order.promise.moves, 0)
+        assert takes.look_seconds == FRESH_MAX_S
+        batches = -(-order.promise.moves // AT_ONCE)
+        assert takes.looks == batches + 1
+        assert takes.seconds is not None
+        assert takes.seconds > takes.looks * FRESH_MAX_S
+        assert takes.done_ms is not None
+        assert takes.done_ms >= now_ms + takes.seconds * 1000
+        assert f"until {moment(takes.done_ms)} if nothing else keeps it waiting" in takes.text
+        assert "as is assumed: none was made yet in this term" in takes.text
+        await scene.goals.approve(order.id)
+        await scene.step()
+        await scene.goals.step()
+        left = scene.goals.goal(order.id).duration
+        assert left is not None
+        assert 0 < left.moves < order.promise.moves
+        assert left.moves_measured >= AT_ONCE
+        assert left.looks_measured == 1
+        assert left.look_seconds < FRESH_MAX_S
+        assert left.text.startswith("what is left takes about ")
+        await scene.run(order.id)
+        assert scene.goals.goal(order.id).duration is None
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
+    """When it is proposed: its end is too near, or its hours are too short until then."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        hour = 3_600_000
+        until = PlanLimits(until_ms=now_ms + (20 * hour if windowed else 60_000))
+        if windowed:
+            opens = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(hours=2)
+            closes = opens + timedelta(minutes=1)
+            window = f"{opens:%H:%M}-{closes:%H:%M}"
+            until = msgspec.structs.replace(until, windows=(window,))
+        takes = (await scene.goals.propose(Even(7), until)).duration
+        assert takes is not None
+        assert takes.done_ms is None
+        assert takes.text.startswith(
+            f"it may not be done by {moment(until.until_ms or 0)}: it takes"
+        )
+        assert (" of its windows (" in takes.text) is windowed
+
+
 async def test_hours_begins_and_ends_are_kept() -> None:
     """A plan waits for its time and its hours, and says so; it ends when its time is up."""
     async with a_scene() as scene:
@@ -988,12 +1091,21 @@ async def test_another_leader_counts_what_really_moved() -> None:
         await scene.goals.step()
         progress = scene.led.wishes.goals[order.id].progress
         assert (progress.arrived, progress.failed) == (2, AT_ONCE - 2)
+        by_next = scene.goals.goal(order.id).compared
+        assert by_next is not None
+        assert (by_next.shown, by_next.made, by_next.as_shown) == (8, 2, 2)
         assert progress.clients == 2 * EACH_CLIENTS
         ended = await scene.run(order.id)
         assert ended.ended is not None
         assert ended.ended.code == "Limits"
         assert (ended.progress.arrived, ended.under_way) == (8, ())
         assert len(scene.owned(1)) == COUNT - 8
+        in_all = scene.goals.goal(order.id).compared
+        assert in_all is not None
+        assert (in_all.shown, in_all.made) == (8, 8)
+        at_first = {(move.bundle, move.destination) for move in order.moves}
+        places = {name: owner for name in BUNDLES for owner in scene.led.fleet.owners(name)}
+        assert in_all.as_shown == len(at_first & places.items())
 
 
 async def test_a_move_that_a_dead_leader_ordered_may_still_be_made() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from loadmanager.engine.plans.goals import TIME_MAX_MS
 from loadmanager.kit.errors import BadInputError
-from loadmanager.leader.windows import Window, any_open, next_open_ms
+from loadmanager.leader.windows import Window, any_open, next_open_ms, open_hours
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,18 @@ SPRING, AUTUMN = "2027-03-28", "2027-10-31"
 def test_a_change_of_clocks_opens_a_window_once(window: str, day: str, hours: list[str]) -> None:
     """It ends by the clock; it is as long as ever if all of it is left out."""
     assert hours_of(window, day) == hours
+
+
+def test_open_hours_follow_each_other() -> None:
+    """Within two times; windows that overlap are one after the other, too."""
+    friday = round(datetime.fromisoformat("2026-11-27T12:00Z").timestamp() * 1000)
+    minute = 60_000
+    hours = open_hours(("11:00-13:00", "12:30-14:00"), friday, friday + 24 * 60 * minute)
+    spans = [((opens - friday) // minute, (closes - friday) // minute) for opens, closes in hours]
+    assert spans == [(0, 60), (60, 120), (23 * 60, 24 * 60)]
+    assert list(open_hours((), friday, friday + 5)) == [(friday, friday + 5)]
+    assert list(open_hours(("11:00-11:30",), friday, friday + 5)) == []
+    assert Window.parse("11:00-11:30").closes_ms(friday) == friday
 
 
 def test_without_windows_every_hour_is_open() -> None:

@@ -540,14 +540,14 @@ def test_failed_moves_and_an_open_breaker_have_cards() -> None:
     ended = {"ts": 60_000, "bundle": "t/n/x", "source": "b0", "destination": "b1"}
     made = [ended | {"state": "done", "outcome": "moved"}] * 3
     failed = [ended | {"state": "failed", "outcome": "b1 did not take it"}]
-    stops = [{"ts": 60_000, "broker": "c", "reason": "1 moves failed in a row"}]
+    stops = [{"ts": 60_000, "broker": "c", "reason": "a move failed"}]
     told = moves.findings([], _day_of_moves(leader_moves=made + failed, breaker_stops=stops))
     assert [finding.title for finding in told] == [
         "1 of 4 moves failed",
         "the circuit breaker stopped moves 1 time",
     ]
     assert "b1 did not take it" in told[0].text
-    assert "at 00:01, 1 moves failed in a row" in told[1].text
+    assert "at 00:01, a move failed" in told[1].text
 
 
 def test_a_pause_that_only_the_leader_recorded() -> None:

@@ -201,7 +201,7 @@ async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
             pulsar.nonsense["/unload"] = failed
             await daemon.cycle()
             assert daemon.work.hold.stopped() is not None
-            await kept(tmp_path, "moves failed in a row")
+            await kept(tmp_path, "move failed")
         pulsar.nonsense.clear()
         for epoch, passed_s in ((2, 60), (3, -86_400)):
             async with beside(pulsar, tmp_path, ACT, epoch=epoch) as daemon:

@@ -14,7 +14,7 @@ from steer.fake_pulsar import a_pulsar
 from steer.watched import beside
 
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Even, PlanLimits
-from loadmanager.engine.plans.order import GoalOrder, Promise
+from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.system.clock import SystemClock
@@ -134,6 +134,7 @@ def test_what_nobody_is_told() -> None:
     assert look("PulsarBalances") == []
     assert look("PulsarBalances") == [("hold", "nothing is moved: PulsarBalances: why")]
     assert look(None) == [("hold", "moves go on")]
+    assert look("PulsarBalances", plan_moves=2) == []  # nobody could approve it
     plans = [minute for minute in range(125) if look(None, minute % 7, minute * 60_000)]
     assert plans == [1, 61, 121]
 
@@ -187,7 +188,8 @@ def test_a_goal_that_goes_on_is_told() -> None:
     order = GoalOrder(
         id="1-g1", goal=Even(5), limits=NO_LIMITS, state="approved", made_ms=1, promise=promise
     )
-    ended = replace(order, state="ended", ended=Reason("Reached"))
+    came = Progress(arrived=2, farthest=0.031)
+    ended = replace(order, state="ended", ended=Reason("Reached"), progress=came)
     for state in (order, ended, ended, order, order, ended):
         looking.look(None, 0, {order.id: state}, "admin", now_ms=1)
     assert [text.partition(";")[0] for text in notices] == [
@@ -195,6 +197,7 @@ def test_a_goal_that_goes_on_is_told() -> None:
         "goal: goal 1-g1 goes on: it is not reached any more",
         "goal: goal 1-g1 has ended: Reached",
     ]
+    assert notices[0].endswith("; farthest from the mean: 3.1 points, 0.0 promised")
 
 
 async def test_what_is_told(tmp_path: Path) -> None:

@@ -62,6 +62,11 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       <span class="result">
         <Told text={progress(goal)} />
       </span>
+      {goal.duration && (
+        <span class="small">
+          <Told text={goal.duration.text} />
+        </span>
+      )}
       {goal.replay && goal.state !== "ended" && <span class="small">{goal.replay.text}</span>}
       {goal.limits?.untilMs && goal.state !== "ended" && (
         <span class="small">by <Time at={goal.limits.untilMs} /></span>

@@ -112,6 +112,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         headline(order),
         *_waits(order),
         *_later(order),
+        *_duration(order),
         _curve(order.promise.curve),
         _error(order),
         _pause(order),
@@ -183,6 +184,11 @@ def _promised(order: GoalShown) -> str:
     if order.progress.ordered:
         return f"{count} promised, which was not to reach the goal ({why.text})"
     return f"{count}; does not reach the goal: {why.text}"
+
+
+def _duration(order: GoalShown) -> list[str]:
+    """How long it takes, and whether that fits into its hours."""
+    return [order.duration.text] if order.duration else []
 
 
 def _later(order: GoalShown) -> list[str]:
@@ -342,6 +348,7 @@ def _state_lines(order: GoalShown) -> list[str]:
     lines.append(order.replay.text)
     if order.state == "proposed":
         lines += _later(order)
+    lines += _duration(order)
     if limits.from_ms:
         lines.append(f"no move before {clock(limits.from_ms)}")
     if limits.until_ms is not None:
@@ -427,7 +434,7 @@ def _compared(order: GoalShown) -> list[str]:
     if not order.progress.arrived or order.drain:
         return []
     if of is None:
-        return ["which moves were shown is not known any more: another leader had planned them"]
+        return ["which moves were shown is not known: a leader of an earlier version planned them"]
     text = f"{of.as_shown} of the {count_of(of.made, 'move')} made are among the {of.shown} shown"
     if not (left := of.made - of.as_shown):
         return [text]

@@ -186,7 +186,8 @@ class Breaker:
         if len(self._failed) < rules.failures:
             return False
         blamed = tuple(self._failed)
-        why = f"{len(blamed)} moves failed in a row, {problem}"
+        failed = "a move failed" if len(blamed) == 1 else f"{len(blamed)} moves failed in a row"
+        why = f"{failed}, {problem}"
         opened = self._open(why, now_ms, rules.open_ms)
         if opened:
             self._blamed = blamed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -13,6 +15,10 @@ from loadmanager.kit.reason import Reason
 
 CURVE_MAX = 25
 """Points of a curve that are kept."""
+MARK_BYTES = 4
+"""Of a move that was shown: the bundles and brokers of `MOVES_MAX` moves would be too large."""
+OTHERS_MAX = 20
+"""Moves that are named of those that were made and had not been shown."""
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -149,6 +155,44 @@ class Afterwards(msgspec.Struct, frozen=True, rename="camel"):
     """
 
 
+class MadeAsShown(msgspec.Struct, frozen=True, rename="camel"):
+    """The moves that were shown when a goal was proposed, beside those that were made: these are
+    planned anew on fresh figures.
+    """
+
+    shown: bytes
+    """A mark of each: which bundle was to go where."""
+    made: int = 0
+    as_shown: int = 0
+    """Those of `made` that were shown."""
+    others: tuple[str, ...] = ()
+    """The first of the other ones: bundle `to` broker."""
+
+    @classmethod
+    def of(cls, plan: GoalPlan) -> MadeAsShown:
+        """Nothing is made yet."""
+        marks = (_mark(move.bundle, move.destination or "") for move in plan.moves)
+        return cls(b"".join(marks))
+
+    def and_made(self, moves: Iterable[tuple[str, str]]) -> MadeAsShown:
+        """With bundles that have arrived, and where."""
+        made = list(moves)
+        marks = {self.shown[at : at + MARK_BYTES] for at in range(0, len(self.shown), MARK_BYTES)}
+        others = [move for move in made if _mark(*move) not in marks]
+        texts = (*self.others, *(f"{bundle} to {there}" for bundle, there in others))
+        return replace(
+            self,
+            made=self.made + len(made),
+            as_shown=self.as_shown + len(made) - len(others),
+            others=texts[:OTHERS_MAX],
+        )
+
+
+def _mark(bundle: str, destination: str) -> bytes:
+    text = f"{bundle} {destination}".encode()
+    return hashlib.blake2b(text, digest_size=MARK_BYTES).digest()
+
+
 class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An order to reach a goal. Times are milliseconds since the epoch."""
 
@@ -174,6 +218,8 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The moves that were ordered last, until it is known what came of them: the next leader looks
     where their bundles are.
     """
+    compared: MadeAsShown | None = None
+    """None: it is a drain, or a leader of an earlier version planned it."""
 
     @property
     def empties(self) -> str:

@@ -40,7 +40,7 @@ from loadmanager.engine.plans.goals import (
     name_of,
     stays,
 )
-from loadmanager.engine.plans.swaps import best_swap
+from loadmanager.engine.plans.swaps import best_swap, room_and_move
 from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -93,6 +93,7 @@ class GoalPlan:
 
     goal: Goal
     moves: tuple[Unload, ...]
+    """Of a swap, the one that goes first is first here."""
     curve: tuple[Point, ...]
     """Before the first move, and after each."""
     reached: bool
@@ -187,7 +188,7 @@ class _Stage:
     must: bool = False
     """Whether moves are made that cost more than they even out."""
     swaps: bool = False
-    """Whether two bundles may change places."""
+    """Whether two bundles may change places: where none helps, or has room, alone."""
 
 
 class _Planning:
@@ -206,6 +207,7 @@ class _Planning:
         self._goal, self._limits = goal, limits
         self._stay = frozenset(limits.stay)
         self._moves: list[Unload] = []
+        self._moved = set[str]()
         self._curve = [Point(0, 0.0, 0.0, cluster.spread, cluster.farthest)]
         self._owners = owners
         self._swaps = 0
@@ -280,8 +282,9 @@ class _Planning:
                 self._passed |= dict.fromkeys(passed)
                 self._pass_over(moving.search, moves)
                 continue
+            swap = moving.search.bundle(moves[0]) if len(moves) > 1 else None
             for move in moves:
-                self._make(moving, move)
+                self._make(moving, move, swap)
             if not must and (yield from self._reached()):
                 return REACHED
         return None
@@ -309,7 +312,8 @@ class _Planning:
         if not swaps or self._swaps >= SWAPS_MAX:
             return ()
         self._swaps += 1
-        return (yield from best_swap(self._snapshot, self._cluster, search)) or ()
+        two = room_and_move if must else best_swap
+        return (yield from two(self._snapshot, self._cluster, search)) or ()
 
     def _spread_out(self, search: MoveSearch, move: BestMove | None) -> BestMove | None:
         """A move of a bundle without load, which is as good anywhere: to the broker that has the
@@ -343,14 +347,15 @@ class _Planning:
         )
         return [name for name, cost, most in after if most is not None and cost > most]
 
-    def _make(self, moving: Moving, move: BestMove) -> None:
+    def _make(self, moving: Moving, move: BestMove, swap: str | None) -> None:
         cluster = self._cluster
         names = cluster.names[move.source], cluster.names[move.destination]
         (bundle,), usages = moving.make(move)
         traffic, clients = self._cost(bundle, names[0])
         self._owners.move(bundle, move.source, move.destination)
+        self._moved.add(bundle)
         why = {"gain": move.gain, **usages}
-        self._moves.append(Unload(bundle, *names, type(self._goal).__name__, why))
+        self._moves.append(Unload(bundle, *names, type(self._goal).__name__, why, swap))
         last, spread = self._curve[-1], cluster.spread
         costs = last.traffic + traffic, last.clients + clients
         self._curve.append(Point(len(self._moves), *costs, spread, cluster.farthest))
@@ -402,22 +407,31 @@ class _Planning:
 
     def _stages_apart(self, names: Sequence[str]) -> Iterator[_Stage]:
         """Each name leaves each broker that another one keeps; again while that made room for what
-        had none. No bundle leaves a broker that keeps its name, so that each moves once at most.
+        had none. What has none then changes places with a bundle that is of none of the names. No
+        bundle leaves a broker that keeps its name, so that each moves once at most.
         """
-        cluster, keeper, before = self._cluster, self._owners.apart(names), -1
-        while before < len(self._moves):
-            before = len(self._moves)
-            for name in names:
-                right = [row for row in cluster.open_rows if keeper.get(row) == name]
-                for row in cluster.rows:
-                    if right and keeper.get(row) != name and name in self._owners.named[row]:
-                        leaves = partial(self._leaves, row, name)
-                        scope = SearchScope(sources=[row], takers=right, leaves=leaves)
-                        yield _Stage(scope, must=True)
+        cluster, keeper = self._cluster, self._owners.apart(names)
+        for swaps in (False, True):
+            before = -1
+            while before < len(self._moves):
+                before = len(self._moves)
+                for name in names:
+                    right = [row for row in cluster.open_rows if keeper.get(row) == name]
+                    for row in cluster.rows:
+                        if right and keeper.get(row) != name and name in self._owners.named[row]:
+                            leaves = partial(self._leaves, row, frozenset(names), name)
+                            scope = SearchScope(sources=[row], takers=right, leaves=leaves)
+                            yield _Stage(scope, must=True, swaps=swaps)
 
-    def _leaves(self, row: int, name: str, bundle: str) -> bool:
-        """Whether a bundle of a tenant or a namespace is at a broker and may leave it."""
-        return bundle in self._owners.bundles[row] and _is_free_of(self._stay, name, bundle)
+    def _leaves(self, row: int, names: frozenset[str], name: str, bundle: str) -> bool:
+        """Whether a bundle of a tenant or a namespace is at a broker and may leave it; or is of
+        none of these names, and may leave another broker to make room.
+        """
+        if bundle in self._moved:
+            return False
+        if bundle in self._owners.bundles[row]:
+            return _is_free_of(self._stay, name, bundle)
+        return name_of(bundle, names) is None and _is_free(self._stay, bundle)
 
     def _can_lose_any(self) -> Pieces[bool]:
         """Whether the others can take each broker's bundles, the largest first to the least used,

@@ -1,4 +1,6 @@
-"""Two bundles that change places: where none fits alone, the difference between two may."""
+"""Two bundles that change places: where none fits alone, the difference between two may, or one
+that leaves first makes room.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ BUNDLES_MAX = 100
 """The largest ones of a broker that are looked at; of smaller ones, some fits alone."""
 TRIES = 20
 """The best pairs of two brokers that are looked at until policies allow one."""
+TAKERS_MAX = 16
+"""The least used brokers at which room is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,11 @@ class _Pairs:
     there: Rows
     back: Rows
     gains: Array
+    """Of each pair; -inf: there is no room for it on the way."""
     prices: Array
 
     def moves(self, at: int) -> tuple[BestMove, BestMove]:
-        """The two moves of a pair: the larger bundle goes first, and its place is taken then."""
+        """The two moves of a pair: there, and back."""
         row, other = divmod(at, len(self.back))
         half = float(self.gains.flat[at]) / 2
         price = float(self.prices.flat[at]) / 2
@@ -53,14 +58,35 @@ def best_swap(
             yield
             for source in sources:
                 if cluster.usage[source] > cluster.usage[taker]:
-                    pairs = _pairs(cluster, search, source, taker)
-                    moves = _best_of(snapshot, cluster, search, pairs)
+                    pairs = _pairs(cluster, search, source, taker, room_first=False)
+                    moves = _best_of(snapshot, cluster, search, pairs, least=0.0)
                     if moves and (best is None or moves[0].net > best[0].net):
                         best = moves
     return best
 
 
-def _pairs(cluster: ModelledBrokers, search: MoveSearch, source: int, taker: int) -> _Pairs:
+def room_and_move(
+    snapshot: ClusterSnapshot, cluster: ModelledBrokers, search: MoveSearch
+) -> Generator[None, None, tuple[BestMove, BestMove] | None]:
+    """The move of a bundle that has to leave, after one that makes room for it: a bundle of the
+    broker that it goes to comes to its broker first. Of all such pairs the one that gains most
+    after its price, or costs least; None: none has the room. It yields as `best_swap` does.
+    """
+    best: tuple[BestMove, BestMove] | None = None
+    for sources, takers in search.between():
+        for taker in sorted(takers, key=lambda row: (cluster.usage[row], row))[:TAKERS_MAX]:
+            yield
+            for source in sources:
+                pairs = _pairs(cluster, search, source, taker, room_first=True)
+                moves = _best_of(snapshot, cluster, search, pairs, least=-np.inf)
+                if moves and (best is None or moves[0].net > best[0].net):
+                    best = moves
+    return best and (best[1], best[0])
+
+
+def _pairs(
+    cluster: ModelledBrokers, search: MoveSearch, source: int, taker: int, *, room_first: bool
+) -> _Pairs:
     give, take = search.offered(source), search.offered(taker)
     there, back = (
         np.argsort(-cluster.brings(taker, offer.work), kind="stable")[:BUNDLES_MAX]
@@ -74,17 +100,27 @@ def _pairs(cluster: ModelledBrokers, search: MoveSearch, source: int, taker: int
     )
     times = cluster.price_times([source], [taker])
     prices = (give.prices[there, None] + take.prices[back]) * times
-    _, no_room = cluster.burden([source], [taker], give.work[:, there])
-    return _Pairs(source, taker, there, back, np.where(no_room[:, None], -np.inf, gains), prices)
+    if room_first:
+        _, no_room_here = cluster.burden([taker], [source], take.work[:, back])
+        _, none_there = cluster.burden([source], [taker], more.reshape(len(more), -1))
+        no_room = none_there.reshape(len(there), len(back)) | no_room_here
+    else:
+        no_room = cluster.burden([source], [taker], give.work[:, there])[1][:, None]
+    return _Pairs(source, taker, there, back, np.where(no_room, -np.inf, gains), prices)
 
 
 def _best_of(
-    snapshot: ClusterSnapshot, cluster: ModelledBrokers, search: MoveSearch, pairs: _Pairs
+    snapshot: ClusterSnapshot,
+    cluster: ModelledBrokers,
+    search: MoveSearch,
+    pairs: _Pairs,
+    *,
+    least: float,
 ) -> tuple[BestMove, BestMove] | None:
-    """The best pair that policies allow."""
+    """The best pair that policies allow, and that gains more than so much after its price."""
     net = (pairs.gains - pairs.prices).ravel()
     for at in np.argsort(-net, kind="stable")[:TRIES].tolist():
-        if net[at] <= 0:
+        if net[at] <= least:
             return None
         moves = pairs.moves(at)
         if all(

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from loadmanager.engine.plans.goals import Goal, PlanLimits
-from loadmanager.engine.plans.order import Afterwards, Progress, Promise
+from loadmanager.engine.plans.order import MARK_BYTES, Afterwards, MadeAsShown, Progress, Promise
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
@@ -44,6 +44,38 @@ class ComparedMoves(Shape):
     """Bundles that went where it was shown."""
     others: list[str]
     """The first of those that went elsewhere, or had not been shown: bundle `to` broker."""
+
+    @classmethod
+    def of(cls, moves: MadeAsShown) -> ComparedMoves:
+        """As it is counted in the order."""
+        return cls(
+            shown=len(moves.shown) // MARK_BYTES,
+            made=moves.made,
+            as_shown=moves.as_shown,
+            others=list(moves.others),
+        )
+
+
+class DurationShown(Shape):
+    """How long what is left of an order takes, by what was measured here."""
+
+    text: str
+    """For people, with where the figures come from."""
+    seconds: float | None
+    """From its first move on; times at which it may make none do not count. Null: it makes none."""
+    moves: int
+    looks: int
+    """Waits for fresh reports, after every few moves."""
+    done_ms: int | None
+    """When it is done, if nothing but its own hours keeps it waiting; null: not by `until_ms`."""
+    until_ms: int
+    """When it ends in any case."""
+    move_seconds: float
+    moves_measured: int
+    """Moves of this leader's term of which that is the median; 0: it is assumed."""
+    look_seconds: float
+    looks_measured: int
+    """Waits of which that is the median; 0: it is the longest."""
 
 
 class GoalShown(Shape):
@@ -85,8 +117,13 @@ class GoalShown(Shape):
     replay: ReplayShown = msgspec.field(default_factory=not_measured)
     """How far off the last replay of a recorded day was: what is promised goes by the same model.
     """
+    duration: DurationShown | None = None
+    """Of an order that has not ended; null: as many moves as were promised are made, or it is a
+    drain.
+    """
     compared: ComparedMoves | None = None
-    """The moves that were shown beside those that were made; null: another leader had shown them.
+    """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
+    earlier version planned it.
     """
 
 

@@ -1,0 +1,147 @@
+"""How long an order to reach a goal takes, by what was measured in this term, and whether that fits
+into its hours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+
+from loadmanager.engine.moves.move import MoveState
+from loadmanager.engine.plans.duration import Pace, TimeTaken, done_ms, duration
+from loadmanager.engine.plans.goals import PlanLimits
+from loadmanager.engine.plans.order import GoalOrder, Progress
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.text import moment
+from loadmanager.kit.units import DAY_MS
+from loadmanager.leader.documents.goals import DurationShown
+from loadmanager.leader.goal_ends import FRESH_MAX_S
+from loadmanager.leader.moves import Moves
+from loadmanager.leader.windows import next_open_ms, open_hours
+
+AT_ONCE, LOOKS, AT_ONCE_MAX = 5, 20, 100
+"""Moves between two looks: so many, or this part of the plan if that is more, but not above that.
+"""
+MEASURED_MAX = 20
+"""So many of the last moves, and looks, count."""
+MOVE_S = 2.0
+"""What a move is assumed to take where none was made in this term."""
+HOURS_MAX = 60
+"""Windows of an order that are looked at, one after the other."""
+SECONDS_BELOW_S, MINUTES_BELOW_S = 90, 10_800
+"""So long a time is told in seconds, and in minutes."""
+
+
+def batch_of(order: GoalOrder) -> int:
+    """Moves of an order between two looks."""
+    return min(max(AT_ONCE, math.ceil(order.promise.moves / LOOKS)), AT_ONCE_MAX)
+
+
+def until_ms(limits: PlanLimits, begins_ms: int) -> int:
+    """When an order ends that begins then: as it says, or a day after its first window opens."""
+    if limits.until_ms is not None:
+        return limits.until_ms
+    return next_open_ms(limits.windows, begins_ms) + DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class GoalPace:
+    """What moves, and looks at fresh reports, took in one term."""
+
+    moves: Moves
+    looks_s: deque[float] = field(default_factory=lambda: deque(maxlen=MEASURED_MAX))
+    """From the end of a batch until brokers had reported; the newest last."""
+
+    def looked(self, waited_s: float) -> None:
+        """The brokers of a batch have reported after so long. Nobody waits for longer than
+        `FRESH_MAX_S`: what an order waits for beside is not counted.
+        """
+        self.looks_s.append(min(waited_s, FRESH_MAX_S))
+
+    def shown(self, order: GoalOrder, progress: Progress) -> DurationShown | None:
+        """What is left of an order takes so long; None: it has ended, it is a drain, or as many
+        moves as were promised are made.
+        """
+        left = order.promise.moves - progress.arrived
+        if order.state == "ended" or order.drain or left <= 0:
+            return None
+        pace, moves_s = self._pace(order)
+        takes = duration(left, pace)
+        now_ms = self.moves.term.clock.now_ms()
+        begins_ms = max(order.limits.from_ms, now_ms)
+        try:
+            ends_ms = until_ms(order.limits, begins_ms)
+            hours = open_hours(order.limits.windows, begins_ms, ends_ms)
+            done = done_ms(takes.seconds, itertools.islice(hours, HOURS_MAX))
+        except BadInputError:  # another machine knew the zone
+            return None
+        shown = DurationShown(
+            text="",
+            seconds=None if math.isinf(takes.seconds) else round(takes.seconds, 1),
+            moves=left,
+            looks=takes.looks,
+            done_ms=done,
+            until_ms=ends_ms,
+            move_seconds=round(pace.move_s, 3),
+            moves_measured=len(moves_s),
+            look_seconds=round(pace.look_s, 1),
+            looks_measured=len(self.looks_s),
+        )
+        shown.text = _text(order, shown, takes, pace)
+        return shown
+
+    def _pace(self, order: GoalOrder) -> tuple[Pace, list[float]]:
+        """The pace of now, and the durations of moves that it is of."""
+        settings = self.moves.settings.value
+        made = (
+            (move.ended_at - move.started_at) / 1000
+            for move in list(self.moves.queue.ended)  # the newest first
+            if move.state is MoveState.DONE and move.started_at and move.ended_at
+        )
+        moves_s = list(itertools.islice(made, MEASURED_MAX))
+        at_once = min(settings.at_once_max, settings.per_source_max, settings.per_destination_max)
+        pace = Pace(
+            batch=batch_of(order),
+            at_once=at_once,
+            per_minute=settings.per_minute_max,
+            move_s=statistics.median(moves_s) if moves_s else MOVE_S,
+            look_s=statistics.median(self.looks_s) if self.looks_s else FRESH_MAX_S,
+        )
+        return pace, moves_s
+
+
+def _text(order: GoalOrder, shown: DurationShown, takes: TimeTaken, pace: Pace) -> str:
+    """For people; and where the figures come from."""
+    if shown.seconds is None:
+        return "it makes no move: loadManagerMovesPerMinuteMax is 0"
+    what = "what is left takes" if order.progress.ordered else "it takes"
+    least = "at least" if order.limits.client_seconds is not None else "about"
+    text = f"{what} {least} {_about(takes.seconds)}"
+    if shown.done_ms is None:
+        where = " of its windows" if order.limits.windows else ""
+        text = f"it may not be done by {moment(shown.until_ms)}: {text}{where}"
+    else:
+        text += f", until {moment(shown.done_ms)} if nothing else keeps it waiting"
+    move = _source(shown.moves_measured, "as moves took here", "as is assumed: none was made")
+    look = _source(shown.looks_measured, "as such waits took here", "at most: none is measured")
+    count = "1 move" if takes.moves == 1 else f"{takes.moves} moves"
+    return (
+        f"{text} ({count}, {min(pace.batch, takes.moves)} between two looks, "
+        f"{pace.at_once} at once; a move {pace.move_s:.3g} s, {move}; "
+        f"{takes.looks} waits for fresh reports of {pace.look_s:.3g} s, {look})"
+    )
+
+
+def _source(measured: int, here: str, nowhere: str) -> str:
+    return f"{here}, the median of {measured}" if measured else f"{nowhere} yet in this term"
+
+
+def _about(seconds: float) -> str:
+    if seconds < SECONDS_BELOW_S:
+        return f"{math.ceil(seconds)} s"
+    if seconds < MINUTES_BELOW_S:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,41 @@
+"""How long the moves of a plan take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from loadmanager.engine.plans.duration import Pace, TimeTaken, done_ms, duration
+
+PACE = Pace(batch=5, at_once=2, per_minute=-1, move_s=4.0, look_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("moves", "looks", "seconds"),
+    [(1, 2, 4 + 20), (5, 2, 12 + 20), (6, 3, 12 + 4 + 30), (10, 3, 24 + 30)],
+)
+def test_batches_follow_each_other(moves: int, looks: int, seconds: float) -> None:
+    """Two moves of a batch at once, a look after each batch, and one more by which it ends."""
+    assert duration(moves, PACE) == TimeTaken(moves, looks, seconds)
+
+
+def test_the_rate_of_moves_counts_where_it_is_what_takes_longest() -> None:
+    """A daemon begins six moves a minute."""
+    slow = replace(PACE, per_minute=6, look_s=0.0, move_s=1.0)
+    assert duration(6, slow).seconds == 3 + 1
+    assert duration(61, slow).seconds == 10 * 60 + 1
+    assert duration(0, replace(PACE, per_minute=0)).seconds == PACE.look_s
+    assert duration(1, replace(PACE, per_minute=0)).seconds == math.inf
+
+
+def test_only_open_hours_count() -> None:
+    """What does not fit into the first ones goes on in the next."""
+    hours = [(10_000, 20_000), (50_000, 60_000)]
+    assert done_ms(10, hours) == 20_000
+    assert done_ms(12.5, hours) == 52_500
+    assert done_ms(20, hours) == 60_000
+    assert done_ms(21, hours) is None
+    assert done_ms(math.inf, hours) is None
+    assert done_ms(0, []) is None
