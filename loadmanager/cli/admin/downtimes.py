@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from loadmanager.cli.admin.archives import (
+    MEANS_MS,
     STARTS_MAX,
     LoadsOfAll,
     ended_before,
@@ -39,8 +40,6 @@ LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
 NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
-MEANS_MS = 900_000
-"""Archives keep the means of so long a time once it is a day ago."""
 LOSS_MS = 60_000
 """A session that no heartbeat keeps is over after this time, however long its timeout."""
 LAPSE_MS_MAX = 3_600_000
@@ -275,7 +274,7 @@ def unknown_loads(
     """Broker → why its recorded loads are not of a moment; `later`: what was recorded of members
     after it, the oldest first.
 
-    A broker measures for ten seconds, and records each minute what it has measured last. What it
+    A broker records each minute what it has measured last. What it
     recorded after an outage says nothing of the time within the outage, or before; and what was
     recorded before the moment does not stand for it if the next record was lost with the process.
     """

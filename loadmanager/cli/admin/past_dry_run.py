@@ -44,7 +44,7 @@ MEMBERS_MAX = 1_000
 MOVES_MAX = 1_000
 EARLIER_NAMED = 3
 CAREFUL = (
-    "decided anew, on recorded averages, with the present settings but those that are named, and "
+    "decided anew, on recorded loads, with the present settings but those that are named, and "
     "with the pins, cordons, isolation policies and moves of then; without anti-affinity groups; "
     "what its leader had learned before is not known: `loadmanager admin decisions --at TIME` "
     "tells what was decided"
