@@ -152,5 +152,6 @@ async def test_a_leader_that_could_not_prove_its_session_did_not_lead(tmp_path: 
         await led(lapse - 10_000, "who led is not known")
         await led(lapse + 30_000, f"{names[1]} led")
         await led(following - 10_000, "who led is not known")
+        await page.wait_text(f"{names[1]} was lost about then: its last sign was at", ".past-note")
         await led(following + 30_000, f"{names[0]} led")
         assert not page.errors

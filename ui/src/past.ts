@@ -450,6 +450,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
     stopped: [...stops].map(([broker, ts]) => `${broker} had stopped in order since ${utc(ts)}`),
     notes: [
+      ...lostAbout(around, at),
       ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
       ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)), unknown),
     ],
@@ -596,6 +597,23 @@ function stillLed(led: string, { before, later, runs }: Around, at: number): boo
   if (ends.length && ended && text(ended.record, "event") === "left")
     ends.push(leftAtOf(ended) - unheardOf(ended));
   return !ends.length || at - Math.max(...ends) <= SIGN_MS;
+}
+
+// Brokers whose last sign was before a moment, and whose loss was recorded after it, as `lost_about` of the
+// command line has it (cli/admin/downtimes.py).
+function lostAbout({ later, runs }: Around, at: number): string[] {
+  const lost = new Map<string, string>();
+  for (const event of [...later].reverse()) {
+    const of = text(event.record, "of"), over = leftAtOf(event);
+    const isLoss = text(event.record, "event") === "left" && text(event.record, "how") === "lost";
+    if (!isLoss || figure(event.record, "unheardMs") === null || lost.has(of)) continue;
+    const heard = over - unheardOf(event);
+    const own = (runs.get(of) ?? []).filter(({ begin }) => begin <= heard).map(({ end }) => end);
+    const sign = Math.max(heard, ...own);
+    if (sign < at)
+      lost.set(of, `${of} was lost about then: its last sign was at ${utc(sign)} and its session ended at ${utc(over)}`);
+  }
+  return [...lost.values()].sort();
 }
 
 // For how long a broker had not been heard of when its session was over.
