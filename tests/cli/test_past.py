@@ -594,8 +594,10 @@ def test_the_change_that_just_happened_counts() -> None:
     assert [*terms_text([first], shown, now + 1)] == once
     assert [*terms_text([second, first], shown, now + 1)] == once
     assert [*terms_text([], shown, now + 1)] == once[1:]
-    none = ["the leader changed never in the last hour, never in the last day"]
+    none = ["the leader did not change in the last day"]
     assert [*terms_text([first], structs.replace(shown, epoch=1), now)] == none
+    later = [*terms_text([second, first], shown, now + 61 * MINUTE)]
+    assert later[1:] == ["the leader changed once in the last day, not in the last hour"]
 
 
 async def test_nobody_led_until_the_term_after_a_loss(
