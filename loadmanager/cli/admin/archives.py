@@ -115,17 +115,27 @@ def _between(begin_ms: int, end_ms: int) -> str:
 
 
 def parts_of(
-    admin: AdminClient, what: str, values: Sequence[tuple[str, Any]], shape: type[Part]
+    admin: AdminClient,
+    what: str,
+    values: Sequence[tuple[str, Any]],
+    shape: type[Part],
+    *,
+    only: str | None = None,
 ) -> PartsOf[Part]:
-    """The answers of all archives to a question."""
+    """The answers of all archives to a question, or of that of one broker (`only`)."""
     parts = admin.get(ARCHIVE, ArchiveParts)
+    if only is not None and parts.brokers:
+        parts.brokers = [name for name in parts.brokers if name == only]
+        parts.beside = [name for name in parts.beside if name == only]
+        if not (parts.brokers or parts.beside):
+            return PartsOf({}, {only: "its archive is not there"})
     query = "?" + urlencode([(name, value) for name, value in values if value is not None])
     path = f"{ARCHIVE}/{what}{query}"
 
     def ask(at: AdminClient, _broker: str) -> Part:
         return at.get(path, shape)
 
-    if not parts.brokers:  # a daemon: it has the only one
+    if not (parts.brokers or only):  # a daemon: it has the only one
         answer = admin.get(path, shape)
         return PartsOf({answer.part: answer}, {}, of_daemon=True)
     waited_for = [name for name in parts.brokers if name not in admin.silent]

@@ -8,16 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
+from loadmanager.cli.admin.archives import incomplete, now_ms, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import losses_between
+from loadmanager.cli.admin.client_steps import ends_of_brokers
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.held_then import HOLDS_MAX, ConnectionHold, held_between
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.clients import HELD_S, ClientStep
-from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvents
 from loadmanager.kit.units import HOUR_MS
 
 SHOWN_MAX = 20
@@ -83,6 +84,25 @@ def sums_of(holds: Iterable[ConnectionHold], begin_ms: int, end_ms: int) -> list
     return sorted(sums.values(), key=lambda it: (-it.held_ms, it.client, it.broker))
 
 
+def _name_producers(admin: AdminClient, of: HeldSum, until_ms: int) -> dict[str, str]:
+    """Have a sum name the producers that its broker recorded; returns why it did not answer."""
+    values = [
+        ("kind", ATTACHED),
+        ("about", of.client),
+        ("until", until_ms),
+        ("limit", ATTACHED_MAX),
+    ]
+    try:
+        answer = parts_of(admin, "events", values, ArchivedEvents, only=of.broker)
+    except OperationalError as error:
+        return {of.broker: str(error)}
+    events = [event for part in answer.parts.values() for event in part.events]
+    steps = (event.record_as(ClientStep) for event in events)
+    producers = {(step.name, step.topic): step for step in steps if step.what == "producer"}
+    of.producers = [*producers.values()]
+    return answer.missing
+
+
 def clients_held(
     admin: AdminClient, broker: str | None, since_ms: int | None, until_ms: int | None
 ) -> Output:
@@ -92,15 +112,11 @@ def clients_held(
     if begin_ms >= end_ms:
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     ended_ms = min(now_ms(), end_ms + HOUR_MS)  # when a hold is over, that is recorded
-    holds = held_between(admin, begin_ms, ended_ms, losses_between(admin, begin_ms, ended_ms))
+    holds = held_between(admin, begin_ms, ended_ms, ends_of_brokers(admin, begin_ms, ended_ms))
     sums = [it for it in sums_of(holds, begin_ms, end_ms) if broker in (None, it.broker)]
     notes, missing = list[str](), dict[str, str]()
     for it in sums[:SHOWN_MAX]:
-        events = events_of(admin, (ATTACHED,), it.client, until_ms=end_ms, limit=ATTACHED_MAX)
-        steps = [event.record_as(ClientStep) for event in events.events]
-        own = {(step.name, step.topic): step for step in steps if step.broker == it.broker}
-        it.producers = [step for step in own.values() if step.what == "producer"]
-        missing |= events.missing
+        missing |= _name_producers(admin, it, end_ms)
     if len(holds) >= HOLDS_MAX:
         notes.append(f"a broker is asked for its last {HOLDS_MAX:,} records of holds")
     between = f"from {clock(begin_ms)} to {clock(end_ms)} ({span(end_ms - begin_ms)})"
