@@ -285,6 +285,8 @@ class Interruptions:
     """
     by_leaders: bool = field(default=False, init=False)
     """Whether the clients are those that leaders counted."""
+    unsure: int = field(default=0, init=False)
+    """See `InterruptionsShown`."""
     unreturned: list[Decision] = field(default_factory=list, init=False)
     """Moves some of whose clients were not back when the leader no longer waited for them."""
     returned: list[MoveReturn] = field(default_factory=list, init=False)
@@ -334,16 +336,19 @@ class Interruptions:
             self.unheard_ms = max(self.unheard_ms, absent.unheard_ms or 0)
             self._waited(absent.clients, absent)
 
-    def take(self, waits: Sequence[Interrupted] = (), *, whole: bool = False) -> None:
+    def take(
+        self, waits: Sequence[Interrupted] = (), *, whole: bool = False, unsure: int = 0
+    ) -> None:
         """Count the clients by their own records, if all are there (`whole`), or if these tell of
         more than leaders counted: a leader does not count the clients on whom a broker hung up that
-        was not lost.
+        was not lost. `unsure`: how many more may have been gone before.
         """
         if self.clients > len(waits) and not (whole and waits):
             self.by_leaders = True
             return
         took = [(it.waited_ms(0), it.unheard_ms) for it in waits if it.back_at is not None]
         self.clients, self.back, self.unheard_ms = len(waits), len(took), 0
+        self.unsure = unsure
         self.longest_ms, self.sum_ms = (
             max((ms for ms, _ in took), default=0),
             sum(ms for ms, _ in took),
@@ -366,6 +371,7 @@ class Interruptions:
             sum_ms=self.sum_ms,
             unheard_ms=self.unheard_ms,
             by_leaders=self.by_leaders,
+            unsure=self.unsure,
             returned=self.returned,
         )
 
@@ -456,10 +462,10 @@ def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, n
     downs = downs_of(members.parts.values(), total.since - AFTER_MS)
     times = (total.since, now_ms)
     waits, _ = waits_between(of_clients.steps, changes, downs, times, now_ms)
-    waits = [it for it in waits if not it.unsure]
+    sure = [it for it in waits if not it.unsure]
     whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
-    total.take(waits, whole=whole)
-    total.returned = returned(total.unreturned, waits)
+    total.take(sure, whole=whole, unsure=len(waits) - len(sure))
+    total.returned = returned(total.unreturned, sure)
 
 
 def returned(moves: Iterable[Decision], waits: Sequence[Interrupted]) -> list[MoveReturn]:

@@ -56,7 +56,7 @@ def may_wait_text(connections: Sequence[HeldConnection]) -> str:
     longest = max(connections, key=lambda it: it.held_ago_ms)
     many = "1 connection" if len(connections) == 1 else f"{len(connections)} connections"
     return (
-        f"limits hold {many}, {longest.client} since {longest.held_ago_ms / 1000:.0f}"
-        f" s ({longest.limits_text}): a producer or consumer that is to attach through "
-        "one of them waits"
+        f"limits hold {many}, {longest.client} for {longest.held_ago_ms / 1000:.1f} s until now "
+        f"({longest.limits_text}): a producer or consumer that is to attach through one of them "
+        "waits until what was sent before it is read"
     )

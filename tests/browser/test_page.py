@@ -492,6 +492,8 @@ async def test_what_was_recorded_after_an_outage_is_not_of_a_moment_within(
                 served, index,
                 *(BrokerLoad(ts=begun + at, broker=broker, msg_rate_in=rate, **load)
                   for at, rate in ((0, 50.0), (60_000, 2_774.9 if index else 70.0))),
+                *(BundleLoad(ts=begun + at, broker=broker, interval_ms=60_000, bundle=FIRST)
+                  for at in (0, 60_000) if index),
                 *([MemberChange(ts=begun + 57_000, **own, **outage)] if index else []),
             )  # fmt: skip
         recorded_in(tmp_path, [(1, begun - 300_000, begun + 800_000)])
@@ -502,6 +504,12 @@ async def test_what_was_recorded_after_an_outage_is_not_of_a_moment_within(
         shown = "[...document.querySelectorAll('.broker.active')].map((it) => it.innerText).join()"
         await page.wait(f"{shown}.includes('– msg/s')")
         await page.wait_text("≥ 70", ".summary")
+        unknown = "not known: an outage or standstill lies between then and the next record"
+        for panel, head in ((f"bundle={FIRST}", "Bundle of"), (f"broker={names[1]}", names[1])):
+            await page.value(f"(location.hash = {panel!r}, true)")
+            await page.wait_text(head, "aside")
+            await page.wait_text(unknown, "aside")
+            assert "0 msg/s" not in await page.text("aside")
         assert not page.errors
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from broker.admin.serving import Served, serving
-from broker.admin.test_archive import in_folder, recorded_in, written
+from broker.admin.test_archive import ended_in, in_folder, recorded_in, written
 from browser.chromium import CHROMIUM, Page, browser
 from cli.test_past import UNUSED
 
@@ -114,3 +114,44 @@ async def nobody(page: Page, going: Any) -> None:
     await going
     assert not await page.value("document.querySelectorAll('.broker.active').length")
     assert "who led is not known" in await page.text(".top")
+
+
+async def test_a_leader_that_could_not_prove_its_session_did_not_lead(tmp_path: Path) -> None:
+    """Nor one that was lost, from its last sign on: as `brokers leader --at` says."""
+    begun = (SystemClock().now_ms() - 30 * MINUTE) // MINUTE * MINUTE
+    lapse, following = begun + 5 * MINUTE, begun + 10 * MINUTE
+    sign = following - 30_000
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        own: dict[str, Any] = {"broker": names[1], "of": names[1]}
+        lost = {"event": "left", "how": "lost", "unheard_ms": 31_000}
+        for index, name in enumerate(names):
+            load = {"broker": name, "interval_ms": MINUTE, "usage": 0.5, **UNUSED}
+            times = range(begun, sign if index else following + MINUTE, MINUTE)
+            await written(served, index, *(BrokerLoad(ts=ts, **load) for ts in times))
+        await written(
+            served, 1,
+            MemberChange(ts=begun, event="leads", epoch=7, **own),
+            MemberChange(ts=lapse, event="proven", took_ms=20_000, unheard_ms=5_000, **own),
+        )  # fmt: skip
+        await written(
+            served, 0,
+            MemberChange(ts=following, broker=names[0], of=names[0], event="leads", epoch=8),
+            MemberChange(ts=following + 1_000, broker=names[0], of=names[1], **lost),
+        )  # fmt: skip
+        recorded_in(tmp_path, [(100, begun - MINUTE, following + 9 * MINUTE)])
+        ended_in(tmp_path, names[1], sign)
+
+        async def led(at_ms: int, says: str) -> None:
+            await page.go("about:blank")
+            await page.go(f"{served.url()}/ui?at={when_of(at_ms)}&last=600")
+            await page.wait_text(says, ".top")
+
+        await page.size(1200, 800)
+        await led(lapse - 30_000, f"{names[1]} led")
+        await led(lapse - 10_000, "who led is not known")
+        await led(lapse + 30_000, f"{names[1]} led")
+        await led(following - 10_000, "who led is not known")
+        await page.wait_text(f"{names[1]} was lost about then: its last sign was at", ".past-note")
+        await led(following + 30_000, f"{names[0]} led")
+        assert not page.errors

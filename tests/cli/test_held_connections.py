@@ -10,11 +10,13 @@ from broker.admin.serving import ORDERS, serving
 from broker.admin.test_admin_subscriptions import RECEIPT
 from broker.admin.test_archive import in_folder
 from cli.test_admin_command import Shell
-from clusters.running import Client
+from clusters.running import Client, eventually
 from system.raw import a_send
 
+from loadmanager.cli.admin.held_clients import elsewhere_text
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.kit.names import TopicName
+from loadmanager.limits.held_connection import HeldConnection
 
 
 async def publish_beyond(client: Client, topic: TopicName) -> None:
@@ -108,7 +110,26 @@ async def test_a_connection_to_another_broker_is_told_of(
         await served.brokers[1].serve(elsewhere)
         await shell.run("limits", "set", str(limited), "publishRate", "--messages", "1")
         await publish_beyond(await served.cluster.connect(await first.listen()), limited)
-        _, out, _ = await shell.run("limits", "why", str(elsewhere))
+
+        async def why() -> str:
+            return (await shell.run("limits", "why", str(elsewhere)))[1]
+
+        out = await eventually(why, lambda text: " since 20" in text)
         assert "limits hold 1 connection to other brokers, 127.0.0.1:" in out
         assert f" at {first.address.broker_id} since 20" in out
-        assert "a lookup of this topic through one waits, and may time out at its client" in out
+        waits = "a lookup of this topic through one waits until what was sent before it is read"
+        assert f"{waits}, and may time out at its client" in out
+
+
+@pytest.mark.parametrize(
+    ("ago_ms", "times_out"), [(300.0, False), (999.0, False), (1_000.0, True), (90_000.0, True)]
+)
+def test_a_short_hold_lets_no_lookup_time_out(ago_ms: float, times_out: bool) -> None:
+    """The longest counts."""
+    holds = [
+        HeldConnection(f"a:{ms:.0f}", ms, ["t publish"], [], [], 0) for ms in (ago_ms, 0.5 * ago_ms)
+    ]
+    text = elsewhere_text([(it, "b:1") for it in holds], 1_700_000_000_000)
+    assert f"limits hold 2 connections to other brokers, a:{ago_ms:.0f} at b:1 " in text
+    assert ("may time out" in text) is times_out
+    assert (f"for {ago_ms:.0f} ms until now" in text) is not times_out

@@ -79,6 +79,22 @@ async def test_moves_and_lost_brokers_count(
             assert total in out
 
 
+def test_those_of_whom_nobody_knows_are_said_to_be_unsure() -> None:
+    """They are not counted, and not left out without a word; leaders count them."""
+    at = 13 * 3_600_000
+    step = ClientStep(ts=at, broker="b0", event="left", name="p", reason=HUNG_UP)
+    waits = [Interrupted(step, at, lost=True, back_at=at + 2_000, back="b1")]
+    total = Interruptions(at, lost=1)
+    total.take(waits, unsure=3)
+    assert sentence(total.shown()).endswith(
+        ", 1 interruption of clients, longest 2.0 s until attached again, in all 2.0 s, 3 unsure: "
+        "nobody knows whether these were still there"
+    )
+    total = Interruptions(at, lost=1, clients=4, back=4)
+    total.take(waits, unsure=3)
+    assert "unsure" not in sentence(total.shown())
+
+
 def test_leaders_count_where_records_of_clients_do_not() -> None:
     """Where they were not asked for, or are not all there and tell of fewer; not if they tell of
     more.

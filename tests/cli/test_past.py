@@ -291,7 +291,8 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         rows = [line.split() for line in out.splitlines()]
         assert status == 0
         assert rows[1][:4] == ["acme/n0/0x00000000_0x80000000", served.broker_id(0), "0", "1.5"]
-        assert "averages of times between" in out
+        assert f"as last measured when it was recorded, at {clock(then)}" in out
+        assert "averages" not in out
         assert len(await shell.json("bundles", "list", "acme/n1", *at)) == 1
         listed = await shell.json("namespaces", "list", *at)
         assert listed[:2] == ["acme/n0", "acme/n1"]
@@ -593,8 +594,10 @@ def test_the_change_that_just_happened_counts() -> None:
     assert [*terms_text([first], shown, now + 1)] == once
     assert [*terms_text([second, first], shown, now + 1)] == once
     assert [*terms_text([], shown, now + 1)] == once[1:]
-    none = ["the leader changed never in the last hour, never in the last day"]
+    none = ["the leader did not change in the last day"]
     assert [*terms_text([first], structs.replace(shown, epoch=1), now)] == none
+    later = [*terms_text([second, first], shown, now + 61 * MINUTE)]
+    assert later[1:] == ["the leader changed once in the last day, not in the last hour"]
 
 
 async def test_nobody_led_until_the_term_after_a_loss(
@@ -793,6 +796,31 @@ async def test_refusals_that_a_lost_broker_took_along(
         at = clock(now - 50 * MINUTE).replace(" ", "T")
         _, out, _ = await shell.run("find", "--refused", "--since", "2h", "--at", at)
         assert ("long:1" in out, "killed:1" in out) == (True, False)
+
+
+async def test_means_are_told_apart_from_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each minute there is what was measured last, of a day ago means of a quarter of an hour;
+    what a limit did is the mean of its minute.
+    """
+    then = SystemClock().now_ms() // 1000 * 1000 - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        for index, span_ms in ((0, MINUTE), (1, 15 * MINUTE)):
+            head: dict[str, Any] = {"broker": served.broker_id(index), "interval_ms": span_ms}
+            limit = Throttle(
+                ts=then, **head, level="topic", limit="t", configured_messages_per_s=1,
+                configured_bytes_per_s=-1, delivered_messages_per_s=1, delivered_bytes_per_s=9,
+                held=1,
+            )  # fmt: skip
+            load = BrokerLoad(ts=then, **head, usage=0.5, **UNUSED)
+            await written(served, index, load, *([] if index else [limit]))
+        out = (await shell.run("brokers", "list", "--at", clock(then)))[1]
+        means = f"averages of times between {clock(then - 15 * MINUTE)} and {clock(then)}"
+        assert f"as last measured when it was recorded, at {clock(then)}; or {means}" in out
+        out = (await shell.run("limits", "list", "--at", clock(then)))[1]
+        assert f": averages of times between {clock(then - MINUTE)} and {clock(then)}" in out
 
 
 def topic_of_bundle() -> str:
@@ -1025,7 +1053,7 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
             assert counts == {first: int(owner == first), second: int(owner == second)}
             assert {(row["msg_rate_in"], row["at"]) for row in rows} == {(11.0, then + MINUTE)}
             out = (await shell.run("brokers", "list", *at))[1]
-            assert f"averages of times between {clock(then)} and {clock(then + MINUTE)}" in out
+            assert f"as last measured when it was recorded, at {clock(then + MINUTE)}" in out
             assert f", {1 if owner else 0} bundle" in (await shell.run("status", *at))[1]
             (row,) = await shell.json("bundles", "list", *at)
             # A broker without bundles records no load of one: the last of the first is before.
@@ -1038,11 +1066,11 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
         at = ("--at", clock(then - MINUTE // 2).replace(" ", "T"))
         (row,) = await shell.json("topics", "lookup", topic, *at)  # by a step before any load
         assert row["broker"] == first
-        until = f"averages of times between {clock(then - MINUTE)} and {clock(then)}"
+        until = f"as last measured when it was recorded, at {clock(then)}"
         assert until in (await shell.run("brokers", "list", *at))[1]
         at = ("--at", clock(then + 5 * MINUTE).replace(" ", "T"))
         out = (await shell.run("brokers", "list", *at))[1]
-        assert f"the averages of {first} had ended 4 min before" in out
+        assert f"what is shown of {first} was recorded 4 min before" in out
 
 
 async def test_status_and_lists_tell_of_brokers_that_are_gone(

@@ -134,6 +134,35 @@ async def test_a_dry_run_on_the_loads_of_a_moment(
         assert (status, "webServicePort is not a key of strategies" in err) == (2, True)
 
 
+async def test_loads_of_an_outage_are_neither_tried_nor_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is recorded first after an outage of the store says nothing of the moment within it:
+    a dry run refuses that, and a what-if leaves it out, and the next moment's loads count.
+    """
+    async with _recorded_cluster(tmp_path, capsys) as (shell, now):
+        served, name = shell.served, shell.served.broker_id(1)
+        within = (now - 30 * MINUTE) // (5 * MINUTE) * 5 * MINUTE  # a what-if looks then
+        proven = {"of": name, "event": "proven", "took_ms": 60_000, "unheard_ms": 5_000}
+        await written(
+            served,
+            1,
+            BrokerLoad(ts=within + 30_000, broker=name, interval_ms=MINUTE, usage=0.01, **UNUSED),
+            MemberChange(ts=within + 15_000, broker=name, **proven),
+        )
+        status, _, err = await shell.run("dry-run", *_at(within), "--strategy", "OverloadShedder")
+        assert status == 1
+        unknown = f"what {name} carried at {clock(within)} is not known: an outage"
+        assert unknown in err
+        assert "name a moment before or after that" in err
+        status, out, err = await shell.run("what-if", *_at(now), "--tenant", "acme=0.5")
+        assert (status, err) == (0, "")
+        said = " ".join(out.split())
+        assert f"left out, so that the loads of the next moment count for that time: {unknown}" in (
+            said
+        )
+
+
 async def test_a_dry_run_with_other_brokers_is_a_what_if(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,7 @@ async def test_findings_of_two_leaders(tmp_path: Path, capsys: pytest.CaptureFix
         answer = await shell.json("findings", "--at", iso(nothing))
         assert (answer["looked"], answer["findings"], answer["before"]) == (True, [], [])
         status, out, _ = await shell.run("findings", "--at", iso(nothing))
-        assert (status, "the leader found nothing wrong" in out) == (0, True)
+        assert (status, "found nothing wrong when it looked last before then" in out) == (0, True)
         status, out, err = await shell.run("findings", "--at", iso(began))
         assert (status, err) == (0, "")
         lines = out.splitlines()

@@ -14,9 +14,12 @@ from msgspec import structs
 
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.archived import limit_words
+from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad, Throttle
 from loadmanager.kit.system.clock import SystemClock
+
+TOPIC = "persistent://acme/orders/t"
 
 
 async def test_who_was_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +116,53 @@ async def test_for_how_long_limits_had_somebody_wait(
             assert (await shell.run("limits", "list", *wrong))[0] == 2
         status, _, err = await shell.run("limits", "list", "--since", clock(begin + 999 * MINUTE))
         assert (status, "is not before" in err) == (2, True), err
+
+
+async def test_whom_limits_had_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The connections with their producers, each with its own sum within the time, the longest
+    first; the table has the greatest, and says how many more there are.
+    """
+    begin = SystemClock().now_ms() // MINUTE * MINUTE - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+
+        def step(minute: float, event: str, client: str, **more: Any) -> ClientStep:
+            at = {"ts": begin + round(minute * MINUTE), "broker": name, "event": event}
+            return ClientStep(**at, client=client, address=client.split(":", maxsplit=1)[0], **more)
+
+        def freed(minute: float, client: str, held_s: float) -> ClientStep:
+            more = {"what": "connection", "held_ms": round(1_000 * held_s), "reason": "t publish"}
+            return step(minute, "freed", client, **more)
+
+        await written(
+            served, 0,
+            step(-40, "attached", "c:1", what="producer", name="p1", topic=f"{TOPIC}1"),
+            step(-40, "attached", "c:1", what="consumer", name="r1", topic=f"{TOPIC}1"),
+            step(-39, "attached", "c:2", what="producer", name="p2", topic=f"{TOPIC}2"),
+            freed(1, "c:1", 90),  # 60 s of it are of this time
+            freed(5, "c:1", 20),
+            freed(6, "c:2", 100),
+            *(freed(7 + number, f"d:{number}", 6) for number in range(20)),
+            freed(40, "c:9", 100),
+            step(20, "held", "c:4", what="connection", held_ms=5_000, reason="t publish"),
+            MemberChange(ts=begin + 21 * MINUTE, broker=name, of=name, event="stops"),
+        )  # fmt: skip
+        times = ("--since", clock(begin), "--until", clock(begin + 30 * MINUTE))
+        rows = await shell.json("limits", "list", "--clients", *times)
+        *most, third = [(it["connection"], it["held_ms"], it["times"]) for it in rows[:3]]
+        assert most == [("c:2", 100_000, 1), ("c:1", 80_000, 2)]
+        assert third == ("c:4", 65_000, 1)  # its broker stopped
+        others = rows[3:]
+        assert len(others) == 20
+        assert rows[1]["producers"] == [{"name": "p1", "topic": f"{TOPIC}1"}]
+        assert rows[1]["limits"] == ["t publish"]
+        out = (await shell.run("limits", "list", "--clients", *times))[1]
+        assert f"p2 on {TOPIC}2" in out
+        assert "23 connections held" in out
+        assert "and 3 more, that were held for less: --json has them" in out
+        out = (await shell.run("limits", "list", "127.0.0.1:1", "--clients", *times))[1]
+        assert "limits held no connection for 5 s, as far as it is recorded" in out
+        assert (await shell.run("limits", "list", "--clients", "--at", "1h"))[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import bundles_text
 from loadmanager.cli.admin.bundles import old_traffic
+from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.moves import unrecorded
 from loadmanager.cli.admin.sentences import because, clients, lines_of, so_far_text
 from loadmanager.cli.admin.under_way import slow_moves
@@ -17,6 +18,7 @@ from loadmanager.engine.history.records import move_record, recorded_move
 from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.engine.strategies.plan_document import SkipShown, UnloadShown
 from loadmanager.leader.documents.decisions import DecisionShown, of_move
+from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.leader.documents.members import AbsentBroker
 
 MOVE: dict[str, Any] = {
@@ -291,3 +293,14 @@ def test_traffic_of_late_reports_says_from_when_it_is() -> None:
     assert old_traffic(ages_ms, 121_000, 60_000) == [
         "traffic of b2:8080: as of 1970-01-01 00:00:01Z, 2 min ago"
     ]
+
+
+def test_nothing_wrong_is_as_of_the_last_look() -> None:
+    """A broker that died after it is not known to be lost until its session is over."""
+    now = 1_700_000_000_000
+    text = summary(FindingsShown(at=now, looked_at=now - 23_000, findings=[]))
+    assert text == (
+        "the leader found nothing wrong at its last look, 23 s ago; it knows of a broker that "
+        "dies once its session is over"
+    )
+    assert "has not looked yet" in summary(FindingsShown(at=now, looked_at=None, findings=[]))

@@ -221,7 +221,7 @@ def test_a_connection_that_is_held_again_and_again() -> None:
         (connection,) = topic_report(broker, beside, clock())["heldForOthers"]
         assert connection.uses_topic == uses
         text = may_wait_text([connection])
-        assert f"limits hold 1 connection, {client.peer} since 60 s" in text
+        assert f"limits hold 1 connection, {client.peer} for 60.0 s until now" in text
     client.left = 0
     run_until(broker, clock, clock() + 11 * SECOND)
     assert held_report(broker, clock(), 5).connections == []

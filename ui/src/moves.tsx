@@ -102,6 +102,7 @@ export function todayText(today: InterruptionsShown): string {
       ? `up to ${duration(today.unheardMs)} more before a broker counted as lost`
       : "",
     missing ? `${missing} of them not seen to be back` : "",
+    today.unsure ? `${today.unsure} unsure: nobody knows whether these were still there` : "",
   ];
   return `Today since ${utc(today.since)}: ${parts.filter(Boolean).join(", ")}.`;
 }

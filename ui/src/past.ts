@@ -21,6 +21,7 @@ import type {
   Move,
   Outcome,
   PauseShown,
+  RecordedSpan,
   Resource,
   ThrottledShown,
 } from "../generated/openapi";
@@ -50,6 +51,7 @@ export interface Past {
   absent: AbsentBroker[];
   bundles: number;
   leader: string | null;
+  ledSince: number | null; // when its term began, if that is recorded
   heat: HeatOfTime;
   decisions: DecisionShown[];
   moves: Move[];
@@ -156,6 +158,7 @@ async function ask<T>(question: string): Promise<Answers<T>> {
 
 interface Events extends Answers<ArchivedEvent> {
   since: string; // from when on there are records of the time that was asked for
+  runs: Map<string, RecordedSpan[]>; // broker → when its archive has records within that time
 }
 
 async function events(kinds: string[], range: string): Promise<Events> {
@@ -164,7 +167,8 @@ async function events(kinds: string[], range: string): Promise<Events> {
   const begins = parts.flatMap(({ part, recorded }) =>
     recorded.slice(0, 1).map(({ begin }): [string, number] => [part, begin]),
   );
-  return { parts: found, missing, since: recordsSince(begins) };
+  const runs = new Map(parts.map(({ part, recorded }) => [part, recorded]));
+  return { parts: found, missing, since: recordsSince(begins), runs };
 }
 
 // In the words of `loadmanager admin history` (`records_since` in cli/admin/archives.py).
@@ -283,6 +287,7 @@ function clientText(record: ArchivedEvent["record"]): string {
 export interface BundleThen {
   owner: string | null;
   since: number | null; // null: longer than is recorded
+  unknown: string; // why what it carried is not known, though there is a record next to the moment
   traffic: { msgRateIn: number; msgRateOut: number; throughput: number; producers: number; consumers: number } | null;
   decisions: DecisionShown[];
   recordedSince: string;
@@ -291,11 +296,12 @@ export interface BundleThen {
 export async function askBundle(bundle: string, at: number): Promise<BundleThen> {
   const about = `about=${encodeURIComponent(bundle)}&until=${at}&limit=${LISTED}`;
   const near = `name=${encodeURIComponent(bundle)}&since=${at - NEAR_MS}&until=${at + COARSE_MS}`;
-  const [decided, steps, members, loads] = await Promise.all([
+  const [decided, steps, members, loads, doubts] = await Promise.all([
     events(DECISIONS, about),
     events(["kind=ownership"], about),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     ask<ArchivedSeries>(`series?kind=bundle_load&${near}`),
+    askDoubts(at),
   ]);
   const points = loads.parts.flatMap(({ columns, points: some }) =>
     some.map((point) => ({ ...point, of: (name: string) => point.figures[columns.indexOf(name)] ?? 0 })),
@@ -311,10 +317,12 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
   // The newest of what is recorded counts: a report of its load says who had it, too.
   const reported = point && Math.max(step?.ts ?? 0, left?.ts ?? 0) <= point.ts - point.spanMs;
   const owner = reported ? point.broker : left ? null : by;
+  const unknown = point ? notOf(point, doubts, at) : "";
   return {
     owner,
     since: owner === by ? (step?.ts ?? null) : null,
-    traffic: point
+    unknown,
+    traffic: point && !unknown
       ? {
           msgRateIn: point.of("msg_rate_in"),
           msgRateOut: point.of("msg_rate_out"),
@@ -332,6 +340,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
 // Of one that had left: what it had when it did, and where each bundle was served next.
 export interface BrokerThen {
   bundles: { bundle: string; rate: number; throughput: number; next: { broker: string; afterMs: number } | null }[];
+  unknown: string; // why what they carried is not known: the figures are of another time
   leftAt: number | null;
   decisions: DecisionShown[];
   recordedSince: string;
@@ -343,45 +352,52 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
     ({ record }) => text(record, "of") === broker && COMES.has(text(record, "event")),
   );
   const leftAt = came && text(came.record, "event") === "left" ? leftAtOf(came) : null;
-  const [loads, decided, steps] = await Promise.all([
-    ask<ArchivedMoment>(`loads?at=${leftAt === null ? at : leftAt - 1}&kind=bundle_load`),
+  const moment = leftAt === null ? at : leftAt - 1;
+  const [loads, decided, steps, doubts] = await Promise.all([
+    ask<ArchivedMoment>(`loads?at=${moment}&kind=bundle_load`),
     events(DECISIONS, about),
     leftAt === null
       ? { parts: [] }
       : events(["kind=ownership"], `since=${leftAt}&until=${leftAt + NEXT_MS}&limit=${MEMBERS}`),
+    askDoubts(moment),
   ]);
+  const own = loads.parts.flatMap((part) => part.loads).filter((each) => each.broker === broker);
   const next = new Map<string, ArchivedEvent>(); // the steps are the newest first
   for (const step of steps.parts)
     if (text(step.record, "after") === "Owned") next.set(text(step.record, "bundle"), step);
-  const bundles = loads.parts
-    .flatMap((part) => part.loads)
-    .filter((each) => each.broker === broker)
-    .flatMap(({ columns, figures }) =>
-      Object.entries(figures).map(([bundle, row]) => {
-        const of = (name: string): number => row[columns.indexOf(name)] ?? 0;
-        const step = next.get(bundle);
-        return {
-          bundle,
-          rate: of("msg_rate_in") + of("msg_rate_out"),
-          throughput: of("msg_throughput_in") + of("msg_throughput_out"),
-          next: step ? { broker: text(step.record, "broker"), afterMs: step.ts - (leftAt ?? step.ts) } : null,
-        };
-      }),
-    );
+  const bundles = own.flatMap(({ columns, figures }) =>
+    Object.entries(figures).map(([bundle, row]) => {
+      const of = (name: string): number => row[columns.indexOf(name)] ?? 0;
+      const step = next.get(bundle);
+      return {
+        bundle,
+        rate: of("msg_rate_in") + of("msg_rate_out"),
+        throughput: of("msg_throughput_in") + of("msg_throughput_out"),
+        next: step ? { broker: text(step.record, "broker"), afterMs: step.ts - (leftAt ?? step.ts) } : null,
+      };
+    }),
+  );
   bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
-  return { bundles, leftAt, decisions: decisionsOf(asOf(decided.parts, at)), recordedSince: decided.since };
+  return {
+    bundles,
+    unknown: unknownLoads(own, doubts, moment).get(broker) ?? "",
+    leftAt,
+    decisions: decisionsOf(asOf(decided.parts, at)),
+    recordedSince: decided.since,
+  };
 }
 
 export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came, found, lapses] = await Promise.all([
+  const [loads, heat, decided, changed, came, later, found, lapses] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
     events(["kind=change"], `${range}&limit=${LISTED}`),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
+    askLater(at),
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
     askLapses(at - HOUR_MS, at + HOUR_MS),
   ]);
@@ -401,10 +417,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const stepsRange = `since=${at - NEAR_MS}&until=${ends}&limit=${MEMBERS}`;
   const steps = await events(["kind=ownership"], stepsRange);
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
-  const later = brokers.some(({ reportedAt }) => (reportedAt ?? at) < at)
-    ? await events(["kind=member"], `since=${at + 1}&until=${at + HOUR_MS}&limit=${MEMBERS}`)
-    : { parts: [] };
-  const unknown = unknownLoads(all, lapses, later.parts, at);
+  const ofBrokers = all.filter(({ kind }) => kind === "broker_load");
+  const unknown = unknownLoads(ofBrokers, { lapses, later: later.parts }, at);
   for (const broker of brokers) if (unknown.has(broker.broker)) Object.assign(broker, NOT_KNOWN);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
@@ -413,7 +427,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
     (ts) => !again.has(ts) && afterAll(decided.parts)(ts),
   );
   const led = leaderAt(came.parts, decided.parts);
-  const leader = led && stops.has(led) ? null : led;
+  const around = { before: came.parts, later: later.parts, runs: came.runs };
+  const leader = led && stillLed(led, around, at) ? led : null;
   for (const broker of brokers) broker.leader = broker.broker === leader;
   const gone = absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at);
   await servedNext(gone, at);
@@ -423,6 +438,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     absent: gone,
     bundles: brokers.reduce((sum, broker) => sum + (broker.bundles ?? 0), 0),
     leader,
+    ledSince: termAt(came.parts)?.ts ?? null,
     heat: { ...heatOf(heat.parts, last / COLUMNS), leaders: ledIn(came.parts, since), recordedUntil: null },
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
@@ -434,6 +450,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
     stopped: [...stops].map(([broker, ts]) => `${broker} had stopped in order since ${utc(ts)}`),
     notes: [
+      ...lostAbout(around, at),
       ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
       ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)), unknown),
     ],
@@ -530,18 +547,78 @@ function stopsIn(members: ArchivedEvent[]): Map<string, number> {
   return stops;
 }
 
-// Who led: the term that began last, unless its leader had left. Earlier versions recorded no terms:
-// then the last decision says it.
+// Who led: the term that began last, unless its leader had left, or stopped in order. Earlier versions
+// recorded no terms: then the last decision says it.
 function leaderAt(members: ArchivedEvent[], decided: ArchivedEvent[]): string | null {
-  const left = new Set<string>();
-  for (const { record } of members) {
-    const of = text(record, "of");
-    // What a leader records of itself is how an earlier session of it had ended.
-    if (text(record, "event") === "left" && text(record, "broker") !== of) left.add(of);
-    if (text(record, "event") === "leads") return left.has(of) ? null : of;
-  }
+  const term = termAt(members);
+  if (term) return text(term.record, "of");
+  if (members.some(({ record }) => text(record, "event") === "leads")) return null;
   const [last] = decided;
   return last ? text(last.record, "broker") || null : null;
+}
+
+function termAt(members: ArchivedEvent[]): ArchivedEvent | null {
+  const left = new Set<string>();
+  for (const event of members) {
+    const { record } = event, of = text(record, "of");
+    // What a leader records of itself is how an earlier session of it had ended.
+    const isLeft = text(record, "event") === "left" && text(record, "broker") !== of;
+    if (isLeft || text(record, "event") === "stops") left.add(of);
+    if (text(record, "event") === "leads") return left.has(of) ? null : event;
+  }
+  return null;
+}
+
+interface Around {
+  before: ArchivedEvent[]; // of members, the newest first
+  later: ArchivedEvent[]; // after the moment, the newest first, too
+  runs: Map<string, RecordedSpan[]>; // broker → when its archive has records, until the moment
+}
+
+// Whether somebody still led whose term was the last that began before a moment, as `leader_then` of
+// the command line has it (cli/admin/leaders.py): its session was proven, and it gave signs until then.
+function stillLed(led: string, { before, later, runs }: Around, at: number): boolean {
+  const own = later.filter(({ record }) => text(record, "of") === led).reverse();
+  const proven = own.filter(({ record }) => text(record, "event") === "proven");
+  const lapse = proven.find(({ record }) => figure(record, "tookMs"));
+  if (lapse && lapse.ts - (figure(lapse.record, "tookMs") ?? 0) <= at) return false;
+  const last = before.find(
+    ({ record }) => text(record, "of") === led && ["unanswered", "proven", "starts", "leads"].includes(text(record, "event")),
+  );
+  if (last && text(last.record, "event") === "unanswered" && !proven.length) return false;
+  const begun = termAt(before)?.ts ?? 0;
+  const ends = (runs.get(led) ?? []).map(({ end }) => end);
+  const loss = own.find(({ record }) => text(record, "event") === "left");
+  const unheard = loss && figure(loss.record, "unheardMs");
+  const next = later.findLast(({ record }) => text(record, "event") === "leads");
+  if (loss && typeof unheard === "number" && next && loss.ts <= next.ts + MINUTE_MS)
+    if (Math.max(begun, loss.ts - unheard, ...ends) < at) return false;
+  const ended = own.find(({ record }) => ["left", "starts"].includes(text(record, "event")));
+  if (ends.length && ended && text(ended.record, "event") === "left")
+    ends.push(leftAtOf(ended) - unheardOf(ended));
+  return !ends.length || at - Math.max(...ends) <= SIGN_MS;
+}
+
+// Brokers whose last sign was before a moment, and whose loss was recorded after it, as `lost_about` of the
+// command line has it (cli/admin/downtimes.py).
+function lostAbout({ later, runs }: Around, at: number): string[] {
+  const lost = new Map<string, string>();
+  for (const event of [...later].reverse()) {
+    const of = text(event.record, "of"), over = leftAtOf(event);
+    const isLoss = text(event.record, "event") === "left" && text(event.record, "how") === "lost";
+    if (!isLoss || figure(event.record, "unheardMs") === null || lost.has(of)) continue;
+    const heard = over - unheardOf(event);
+    const own = (runs.get(of) ?? []).filter(({ begin }) => begin <= heard).map(({ end }) => end);
+    const sign = Math.max(heard, ...own);
+    if (sign < at)
+      lost.set(of, `${of} was lost about then: its last sign was at ${utc(sign)} and its session ended at ${utc(over)}`);
+  }
+  return [...lost.values()].sort();
+}
+
+// For how long a broker had not been heard of when its session was over.
+function unheardOf(left: ArchivedEvent): number {
+  return Math.max(0, (figure(left.record, "unheardMs") ?? 0) - (left.ts - leftAtOf(left)));
 }
 
 // What was decided in earlier terms, about a bundle or a broker if one is named.
@@ -1008,33 +1085,52 @@ const NOT_KNOWN: Partial<Broker> = {
   msgThroughputOut: null,
 };
 
-// Broker → why its loads are not of the moment, as `unknown_loads` of the command line has it
-// (cli/admin/downtimes.py); `later`: members after it, the newest first.
-function unknownLoads(
-  loads: ArchivedLoads[],
-  lapses: Lapse[],
-  later: ArchivedEvent[],
-  at: number,
-): Map<string, string> {
+// Broker → why its loads are not of the moment.
+function unknownLoads(loads: ArchivedLoads[], doubts: Doubts, at: number): Map<string, string> {
   const unknown = new Map<string, string>();
-  for (const { kind, broker, ts, spanMs } of loads) {
-    if (kind !== "broker_load" || spanMs >= COARSE_MS) continue;
-    if (ts < at) {
-      const next = later.findLast(
-        ({ record }) => text(record, "of") === broker && ENDS.has(text(record, "event")),
-      );
-      const inOrder = !next || text(next.record, "event") === "stops" || IN_ORDER.has(text(next.record, "how"));
-      if (!inOrder && leftAtOf(next) - ts <= Math.max(spanMs, MINUTE_MS) + MINUTE_MS)
-        unknown.set(broker, `what was recorded after ${utc(ts)} was lost with the process`);
-      continue;
-    }
-    const touched = lapses.filter(
-      (it) => it.names.has(broker) && it.unproven && sinceOf(it) <= ts && at <= it.end,
-    );
-    if (touched.some((it) => at < sinceOf(it) || it.end < ts))
-      unknown.set(broker, "an outage or standstill lies between then and the next record");
+  for (const each of loads) {
+    const why = notOf(each, doubts, at);
+    if (why) unknown.set(each.broker, why);
   }
   return unknown;
+}
+
+// Lapses about a moment, and what was recorded of members after it, the newest first.
+interface Doubts {
+  lapses: Lapse[];
+  later: ArchivedEvent[];
+}
+
+async function askDoubts(at: number): Promise<Doubts> {
+  const [lapses, later] = await Promise.all([askLapses(at, at + HOUR_MS), askLater(at)]);
+  return { lapses, later: later.parts };
+}
+
+// What was recorded of members soon after a moment, the newest first.
+const askLater = (at: number): Promise<Events> =>
+  events(["kind=member"], `since=${at + 1}&until=${at + HOUR_MS}&limit=${MEMBERS}`);
+
+// Why a broker's load that is recorded next to a moment is not of it, as `unknown_loads` of the command
+// line has it (cli/admin/downtimes.py); empty: it is.
+function notOf(
+  { broker, ts, spanMs }: { broker: string; ts: number; spanMs: number },
+  { lapses, later }: Doubts,
+  at: number,
+): string {
+  if (spanMs >= COARSE_MS) return "";
+  if (ts < at) {
+    const next = later.findLast(
+      ({ record }) => text(record, "of") === broker && ENDS.has(text(record, "event")),
+    );
+    const inOrder = !next || text(next.record, "event") === "stops" || IN_ORDER.has(text(next.record, "how"));
+    if (inOrder || leftAtOf(next) - ts > Math.max(spanMs, MINUTE_MS) + MINUTE_MS) return "";
+    return `what was recorded after ${utc(ts)} was lost with the process`;
+  }
+  const touched = lapses.filter(
+    (it) => it.names.has(broker) && it.unproven && sinceOf(it) <= ts && at <= it.end,
+  );
+  if (!touched.some((it) => at < sinceOf(it) || it.end < ts)) return "";
+  return "an outage or standstill lies between then and the next record";
 }
 
 const MINUTE_MS = 60_000;

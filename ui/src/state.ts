@@ -265,6 +265,10 @@ async function showPast(then: When): Promise<void> {
   await lookForDowns();
   const past = await askPast(then);
   if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], stopped: [], findings: [] });
+  if (hadEnded(past.ledSince, then.at)) {
+    past.leader = null;
+    for (const broker of past.brokers) broker.leader = false;
+  }
   if (when.value !== then) return;
   shownOf = then;
   pastLapses.set(past.lapses);
@@ -287,6 +291,11 @@ async function showPast(then: When): Promise<void> {
     : [...past.stopped, ...past.notes];
   pastNotes.set([...notes, ...missing]);
 }
+
+// Whether the whole cluster was down between the begin of a term and a moment: nobody was left to record
+// that the term ended.
+const hadEnded = (since: number | null, at: number): boolean =>
+  since !== null && downs.value.some(({ begin }) => since < begin && begin <= at);
 
 // Whether a leader answers. Without one, while the metadata store is silent, say, the archives still
 // tell what was.

@@ -47,6 +47,14 @@ function State({ asking, problem }: { asking: boolean; problem: string }): JSX.E
   );
 }
 
+function NotKnown({ why }: { why: string }): JSX.Element {
+  return (
+    <p class="empty">
+      <Told text={`What it carried then is not known: ${why}.`} />
+    </p>
+  );
+}
+
 export function BundleAt({ name, at }: { name: string; at: number }): JSX.Element {
   const { answer, problem } = useAsked(() => askBundle(name, at), `${name} ${at}`, false);
   const { namespace, range } = split(name);
@@ -57,7 +65,7 @@ export function BundleAt({ name, at }: { name: string; at: number }): JSX.Elemen
         ["Bytes", bytes(traffic.throughput)],
         ["Clients", `${plural(traffic.producers, "producer")}, ${plural(traffic.consumers, "consumer")}`],
       ]
-    : [["Traffic", "none is recorded of then"]];
+    : [["Traffic", answer?.unknown ? <Told text={`not known: ${answer.unknown}`} /> : "none is recorded of then"]];
   return (
     <>
       <p class="kind">Bundle of {namespace}</p>
@@ -119,7 +127,7 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
           />
         </>
       ) : (
-        <p class="empty">What it carried then is not known: no record is of that time.</p>
+        answer && <NotKnown why={answer.unknown || "no record is of that time"} />
       )}
       <State asking={!answer} problem={problem} />
       {answer && (
@@ -129,12 +137,13 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
           ) : (
             <h3>What it had when it left at <Time at={answer.leftAt} />, and where each was served next</h3>
           )}
+          {answer.unknown && broker?.resources && <NotKnown why={answer.unknown} />}
           <ul class="list">
             {answer.bundles.slice(0, most).map(({ bundle, rate, throughput, next }) => (
               <li key={bundle} class="owned">
                 {bundleLink(bundle)}
-                <span class="number">{messages(rate)} msg/s</span>
-                <span class="number">{bytes(throughput)}</span>
+                <span class="number">{answer.unknown ? "–" : messages(rate)} msg/s</span>
+                <span class="number">{answer.unknown ? "–" : bytes(throughput)}</span>
                 {answer.leftAt !== null && (
                   <span class="small">
                     {next

@@ -40,6 +40,8 @@ GAPS_SHOWN = 5
 STARTS_MAX = 500
 OLD_MS = 120_000
 """Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
+MEANS_MS = 900_000
+"""Archives keep the means of so long a time once it is a day ago."""
 NOTHING = {"bundle_load": "recorded no load of a bundle", "throttle": "recorded no limit in use"}
 """That a broker recorded no load of a kind while it recorded: it had nothing of it, or the record
 was lost with its process.
@@ -113,17 +115,27 @@ def _between(begin_ms: int, end_ms: int) -> str:
 
 
 def parts_of(
-    admin: AdminClient, what: str, values: Sequence[tuple[str, Any]], shape: type[Part]
+    admin: AdminClient,
+    what: str,
+    values: Sequence[tuple[str, Any]],
+    shape: type[Part],
+    *,
+    only: str | None = None,
 ) -> PartsOf[Part]:
-    """The answers of all archives to a question."""
+    """The answers of all archives to a question, or of that of one broker (`only`)."""
     parts = admin.get(ARCHIVE, ArchiveParts)
+    if only is not None and parts.brokers:
+        parts.brokers = [name for name in parts.brokers if name == only]
+        parts.beside = [name for name in parts.beside if name == only]
+        if not (parts.brokers or parts.beside):
+            return PartsOf({}, {only: "its archive is not there"})
     query = "?" + urlencode([(name, value) for name, value in values if value is not None])
     path = f"{ARCHIVE}/{what}{query}"
 
     def ask(at: AdminClient, _broker: str) -> Part:
         return at.get(path, shape)
 
-    if not parts.brokers:  # a daemon: it has the only one
+    if not (parts.brokers or only):  # a daemon: it has the only one
         answer = admin.get(path, shape)
         return PartsOf({answer.part: answer}, {}, of_daemon=True)
     waited_for = [name for name in parts.brokers if name not in admin.silent]
@@ -295,7 +307,9 @@ def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
         for name, part in sorted(answer.parts.items())
         if not part.loads
     ]
-    notes.insert(0, _averages(at_ms, loads) if loads else f"nothing is recorded of {clock(at_ms)}")
+    notes.insert(
+        0, _as_of(at_ms, loads, kinds[0]) if loads else f"nothing is recorded of {clock(at_ms)}"
+    )
     notes += _far_off(at_ms, loads)
     quiet = {name for name, part in answer.parts.items() if part.loads and not part.recorded}
     notes += [
@@ -326,17 +340,30 @@ def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, 
     return {name: end for name, end in ends.items() if at_ms - end > least_ms}
 
 
-def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:
-    begin, end = min(it.ts - it.span_ms for it in loads), max(it.ts for it in loads)
-    return f"as at {clock(at_ms)}: averages of times between {clock(begin)} and {clock(end)}"
+def _as_of(at_ms: int, loads: Sequence[ArchivedLoads], kind: str) -> str:
+    """When loads are of. What a limit did is recorded as the mean of the time since the last
+    record; all else as it was measured last, and later as the mean of such records.
+    """
+    least_ms = 0 if kind == "throttle" else MEANS_MS
+    means = [it for it in loads if it.span_ms >= least_ms]
+    measured = [it.ts for it in loads if it.span_ms < least_ms]
+    texts = list[str]()
+    if measured:
+        first, last = clock(min(measured)), clock(max(measured))
+        when = f"at {last}" if first == last else f"between {first} and {last}"
+        texts.append(f"as last measured when it was recorded, {when}")
+    if means:
+        begin, end = min(it.ts - it.span_ms for it in means), max(it.ts for it in means)
+        texts.append(f"averages of times between {clock(begin)} and {clock(end)}")
+    return f"as at {clock(at_ms)}: {'; or '.join(texts)}"
 
 
 def _far_off(at_ms: int, loads: Sequence[ArchivedLoads]) -> Iterable[str]:
-    """Whose averages are old."""
+    """Whose loads are old."""
     for broker in sorted({it.broker for it in loads}):
         end, span_ms = max((it.ts, it.span_ms) for it in loads if it.broker == broker)
         if at_ms - end > max(span_ms, OLD_MS):
-            yield f"the averages of {broker} had ended {span(at_ms - end)} before"
+            yield f"what is shown of {broker} was recorded {span(at_ms - end)} before"
 
 
 def series_of(

@@ -265,14 +265,14 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         )
         for row in data
     ]
-    headers = ("broker", "role", "load %", "bundles", "msg/s", "until", "")
+    headers = ("broker", "role", "load %", "bundles", "msg/s", "recorded", "")
     if leader.lost or leader.led is None:
         past.notes.insert(0, leader.text)
     return listed_at(data, headers, rows, past)
 
 
 def _loads_then(row: dict[str, Any]) -> tuple[Cell, ...]:
-    """Load, bundles, messages/s, and until when these are averages."""
+    """Load, bundles, messages/s, and when these were recorded."""
     if row["gone"]:
         return (None, None, None, clock(row["at"]))
     bundles = None if row["bundles"] is None else round(row["bundles"])

@@ -100,6 +100,15 @@ def changes_between(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Me
     return [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
 
 
+def ends_of_brokers(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Loss]:
+    """When brokers were lost or stopped within a time: nobody records that they hold connections
+    no more.
+    """
+    changes = changes_between(admin, begin_ms, until_ms)
+    stops = [Loss(it.of, it.ts) for it in changes if it.event == "stops"]
+    return [*losses_between(admin, begin_ms, until_ms), *stops]
+
+
 def attached_then(
     admin: AdminClient, at_ms: int
 ) -> tuple[list[ClientStep], list[str], dict[str, str]]:

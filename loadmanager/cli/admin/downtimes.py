@@ -5,8 +5,10 @@ when brokers stood still or could not prove their sessions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from loadmanager.cli.admin.archives import (
+    MEANS_MS,
     STARTS_MAX,
     LoadsOfAll,
     ended_before,
@@ -38,8 +40,6 @@ LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
 NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
-MEANS_MS = 900_000
-"""Archives keep the means of so long a time once it is a day ago."""
 LOSS_MS = 60_000
 """A session that no heartbeat keeps is over after this time, however long its timeout."""
 LAPSE_MS_MAX = 3_600_000
@@ -230,16 +230,39 @@ def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
         past.outages[:0] = silences
     later = _later_changes(admin, at_ms)
     past.lost = lost_about(admin, at_ms, later)
-    past.unknown = unknown_loads(past.loads, lapses, later, at_ms)
     past.notes[:0] = [*past.outages, *lost_lines(past.lost)]
+    _mark_unknown(past, lapses, later, at_ms)
+
+
+def say_unknown(
+    admin: AdminClient, at_ms: int, past: LoadsOfAll, doubts: Doubts | None = None
+) -> None:
+    """Have the loads of a moment say of which brokers they are not known; `doubts`: those of a time
+    that the moment lies in, so that they are asked for once.
+    """
+    doubts = doubts or Doubts.between(admin, at_ms, at_ms)
+    _mark_unknown(past, doubts.lapses, [it for it in doubts.changes if it.ts > at_ms], at_ms)
+
+
+def _mark_unknown(
+    past: LoadsOfAll, lapses: Sequence[Lapse], later: Sequence[MemberChange], at_ms: int
+) -> None:
+    past.unknown = unknown_loads(past.loads, lapses, later, at_ms)
     past.notes += unknown_lines(past.unknown, at_ms)
 
 
-def say_unknown(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
-    """Have the loads of a moment say of which brokers they are not known."""
-    lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
-    past.unknown = unknown_loads(past.loads, lapses, _later_changes(admin, at_ms), at_ms)
-    past.notes += unknown_lines(past.unknown, at_ms)
+class Doubts(NamedTuple):
+    """What tells whether the loads that are recorded about moments of a time are of them."""
+
+    lapses: list[Lapse]
+    changes: list[MemberChange]
+    """Of members, the oldest first."""
+
+    @classmethod
+    def between(cls, admin: AdminClient, since_ms: int, until_ms: int) -> Doubts:
+        """Those of a time."""
+        lapses = lapses_of(unproven(admin, since_ms, until_ms + LAPSE_MS_MAX))
+        return cls(lapses, _later_changes(admin, since_ms, until_ms))
 
 
 def unknown_loads(
@@ -251,7 +274,7 @@ def unknown_loads(
     """Broker → why its recorded loads are not of a moment; `later`: what was recorded of members
     after it, the oldest first.
 
-    A broker measures for ten seconds, and records each minute what it has measured last. What it
+    A broker records each minute what it has measured last. What it
     recorded after an outage says nothing of the time within the outage, or before; and what was
     recorded before the moment does not stand for it if the next record was lost with the process.
     """
@@ -323,10 +346,14 @@ def last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) -> 
     return max([heard_ms, *(run.end for run in runs if run.begin <= heard_ms)])
 
 
-def _later_changes(admin: AdminClient, at_ms: int) -> list[MemberChange]:
-    """What was recorded of members soon after a moment, the oldest first."""
-    kinds, until_ms = (MemberChange.kind,), at_ms + LAPSE_MS_MAX
-    later = events_of(admin, kinds, since_ms=at_ms + 1, until_ms=until_ms, limit=STARTS_MAX)
+def _later_changes(
+    admin: AdminClient, at_ms: int, until_ms: int | None = None
+) -> list[MemberChange]:
+    """What was recorded of members soon after a moment, or after the time that begins with it, the
+    oldest first.
+    """
+    kinds, soon_ms = (MemberChange.kind,), (until_ms or at_ms) + LAPSE_MS_MAX
+    later = events_of(admin, kinds, since_ms=at_ms + 1, until_ms=soon_ms, limit=STARTS_MAX)
     of_members = (event for event in reversed(later.events) if event.kind == MemberChange.kind)
     return [event.record_as(MemberChange) for event in of_members]
 

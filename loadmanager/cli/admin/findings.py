@@ -13,6 +13,8 @@ from loadmanager.cli.admin.past_findings import finding_lines, findings_at
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.leader.documents.findings import FindingsShown
 
+KNOWS_LOST = "it knows of a broker that dies once its session is over"
+
 
 @click.command(cls=AdminCommand)
 @at_option
@@ -20,10 +22,10 @@ def findings(admin: AdminClient, at: int | None) -> Output:
     """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics,
     backlogs that grow, bundles that nobody serves, brokers that are lost.
 
-    It looks once a minute; of a lost broker it says so at once. A new leader knows the leaders of
-    before and who left, and begins anew with all else: what takes an hour to find takes an hour
-    again. With --at, what leaders had found by then, also the one before, if its term had ended
-    within the hour.
+    It looks once a minute; of a lost broker it says so once its session is over. A new leader knows
+    the leaders of before and who left, and begins anew with all else: what takes an hour to find
+    takes an hour again. With --at, what leaders had found by then, also the one before, if its term
+    had ended within the hour.
     """
     if at is not None:
         return findings_at(admin, at)
@@ -44,8 +46,9 @@ def summary(answer: FindingsShown) -> str:
     """One line: how much is wrong, and the first of it."""
     if answer.looked_at is None and not answer.findings:
         return "this leader has not looked yet for what is wrong: it does once a minute"
-    if not answer.findings:
-        return "the leader finds nothing wrong"
+    if answer.looked_at is not None and not answer.findings:
+        ago = span(answer.at - answer.looked_at)
+        return f"the leader found nothing wrong at its last look, {ago} ago; {KNOWS_LOST}"
     more = len(answer.findings) - 1
     others = f" (and {count_of(more, 'other')}: loadmanager admin findings)" if more else ""
     return f"found: {answer.findings[0].title}{others}"

@@ -16,6 +16,9 @@ WAITS_TOO = (
     "a connection that is held is not read: a producer or consumer that is to attach through it "
     "waits as well"
 )
+SHORT_MS = 1_000
+"""Holds that began less than this ago let no lookup time out."""
+TIMES_OUT = ", and may time out at its client"
 SHOWN = 10
 LIMITS_NAMED_MAX = 5
 TOPICS_NAMED_MAX = 3
@@ -123,14 +126,23 @@ def waiting_since(
                 elsewhere.append((each, broker))
     lines = own[:SHOWN] + ([f"and {len(own) - SHOWN} more of these"] if len(own) > SHOWN else [])
     if elsewhere:
-        longest, broker = max(elsewhere, key=lambda it: (it[0].held_ago_ms, it[0].client))
-        lines.append(
-            f"limits hold {count_of(len(elsewhere), 'connection')} to other "
-            f"brokers, {longest.client} at {broker} since "
-            f"{clock(at_ms - round(longest.held_ago_ms))} ({longest.limits_text}): a "
-            "lookup of this topic through one waits, and may time out at its client"
-        )
+        lines.append(elsewhere_text(elsewhere, at_ms))
     return lines
+
+
+def elsewhere_text(holds: Sequence[tuple[HeldConnection, str]], at_ms: int) -> str:
+    """What held connections, each with its broker, mean for a lookup through one. Whatever is sent
+    through one is read after what was sent before: that can be long only if it is held for long.
+    """
+    longest, broker = max(holds, key=lambda it: (it[0].held_ago_ms, it[0].client))
+    is_short = longest.held_ago_ms < SHORT_MS
+    since = clock(at_ms - round(longest.held_ago_ms))
+    how_long = f"for {span(longest.held_ago_ms)} until now" if is_short else f"since {since}"
+    return (
+        f"limits hold {count_of(len(holds), 'connection')} to other brokers, {longest.client} at "
+        f"{broker} {how_long} ({longest.limits_text}): a lookup of this topic through one waits "
+        f"until what was sent before it is read{'' if is_short else TIMES_OUT}"
+    )
 
 
 def limits_that_held(throttled: ThrottledShown) -> Iterator[str]:

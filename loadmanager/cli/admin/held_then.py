@@ -75,7 +75,7 @@ def held_between(
     admin: AdminClient, begin_ms: int, end_ms: int, losses: Sequence[Loss]
 ) -> list[ConnectionHold]:
     """The connections that limits held in a time; none of brokers that do not record it. `losses`:
-    of brokers, whose connections ended with them.
+    of brokers that were lost or stopped, whose connections ended with them.
     """
     kinds = [("kind", f"{ClientStep.kind}.{it}") for it in ("held", "freed")]
     values = [*kinds, ("since", max(0, begin_ms - AGO_MS)), ("until", end_ms), ("limit", HOLDS_MAX)]
@@ -85,7 +85,7 @@ def held_between(
 
 
 def _holds_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[ConnectionHold]:
-    """Of those that no record ends, the end is that of their broker, if it was lost."""
+    """Of those that no record ends, the end is that of their broker, if it ended."""
     open_ones, holds = dict[tuple[str, str], ClientStep](), list[ConnectionHold]()
     for step in sorted(steps, key=lambda it: (it.ts, it.event == "held")):
         if step.event == "held":

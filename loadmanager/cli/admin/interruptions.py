@@ -34,6 +34,8 @@ def sentence(total: InterruptionsShown) -> str:
         parts.append(f"up to {span(total.unheard_ms)} more before a broker counted as lost")
     if missing := total.clients - total.back:
         parts.append(f"{missing} of them not seen to be back")
+    if total.unsure:
+        parts.append(f"{total.unsure} unsure: nobody knows whether these were still there")
     return f"today since {time_of_day(total.since)}: {', '.join(parts)}"
 
 
@@ -56,7 +58,9 @@ def todays_interruptions(admin: AdminClient) -> list[str]:
         total = admin.get(f"{OWN}/interruptions", InterruptionsShown)
     except LoadManagerError:
         return []
-    if not (total.moves or total.failed or total.lost or total.stood or total.clients):
+    if not (
+        total.moves or total.failed or total.lost or total.stood or total.clients or total.unsure
+    ):
         return []
     since = clock(total.since).replace(" ", "T")
     names = f"`loadmanager admin interrupted --since {since}` names them"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from loadmanager.cli.admin.archives import (
 )
 from loadmanager.cli.admin.asking import OWN, V2
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.downtimes import gone_at
+from loadmanager.cli.admin.downtimes import Doubts, gone_at, say_unknown, unknown_lines
 from loadmanager.cli.admin.shapes import Texts
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.recorded import RecordedDay
@@ -38,6 +38,7 @@ LOOKS = 12
 MEMBERS_MAX = 1_000
 WAITS_MS = 300_000
 """Clients of a lost broker's bundles wait for another owner at most so long."""
+UNKNOWN_NAMED = 3
 COUNTS = ("topics", "producers", "consumers")
 PRESENT_MINUTES = 60
 """Of a cluster that has recorded less than half an hour, its last loads count for so long."""
@@ -77,11 +78,15 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
     moments = [*range(end_ms - end_ms % step_ms, begin_ms, -step_ms)][:LOOKS]
     members = events_of(admin, (MemberChange.kind,), until_ms=end_ms, limit=MEMBERS_MAX)
     changes = [event for event in members.events if event.kind == MemberChange.kind]
-    looks = {at: LoadsThen.of(admin, at, changes) for at in moments}
-    there = {at: look for at, look in looks.items() if look.brokers.loads}
-    last = LoadsThen.of(admin, end_ms, changes)
-    if not (there or last.brokers.loads):
-        raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
+    doubts = Doubts.between(admin, begin_ms, end_ms)
+    looks = {at: LoadsThen.of(admin, at, changes, doubts) for at in moments}
+    last = LoadsThen.of(admin, end_ms, changes, doubts)
+    there = {at: look for at, look in looks.items() if look.is_whole}
+    left_out = [line for at, look in sorted(looks.items()) for line in look.unknown_lines(at)]
+    if not (there or last.is_whole):
+        text = f"no broker has recorded loads between {_between(begin_ms, end_ms)}"
+        unknown = [*left_out, *last.unknown_lines(end_ms)]
+        raise OperationalError("; ".join(unknown[:UNKNOWN_NAMED]) or text)
     earliest_ms = min(there, default=end_ms) - step_ms
     first_ms = max(begin_ms, earliest_ms, min(members.begins.values(), default=0))
     title, recorded = _between(first_ms, max(there, default=end_ms)), list[str]()
@@ -90,17 +95,19 @@ def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
             f"asked for {_between(begin_ms, end_ms)}: what was before {clock(first_ms)} is not "
             "recorded"
         )
-    present = len(there) * step_ms < MINUTES_MIN * MINUTE_MS
+    recorded += _left_out_text(left_out)
+    spans = _spans(looks, step_ms)
+    present = sum(spans.values()) < MINUTES_MIN * MINUTE_MS
     if present:
-        there |= {end_ms: last} if last.brokers.loads else {}
+        there |= {end_ms: last} if last.is_whole else {}
         latest = max(there)
-        there, step_ms = {latest: there[latest]}, PRESENT_MINUTES * MINUTE_MS
+        spans = {latest: PRESENT_MINUTES * MINUTE_MS}
         title = f"the load at {clock(latest)}, as if it had lasted an hour"
         recorded.append(
             f"loads from {_between(first_ms, end_ms)} ({span(end_ms - first_ms)}) are too short a "
             f"time for a replay, which needs {MINUTES_MIN} min: the last ones count for an hour"
         )
-    loads = [load for at, look in there.items() for load in look.records(at, step_ms)]
+    loads = [load for at, span_ms in spans.items() for load in there[at].records(at, span_ms)]
     if not any(isinstance(load, BundleLoad) for load in loads):
         between = _between(first_ms, end_ms)
         raise OperationalError(f"{between}: no bundle was served yet, so no traffic is recorded")
@@ -131,6 +138,27 @@ def _keys_in_force(admin: AdminClient) -> dict[str, str]:
     return admin.get(f"{OWN}/fleet", DaemonKeys).decides_by
 
 
+def _spans(looks: Mapping[int, LoadsThen], step_ms: int) -> dict[int, int]:
+    """Moment → for how long before it its loads count: also for the moments just before it of which
+    not all loads are known.
+    """
+    spans, unknown = dict[int, int](), 0
+    for at, look in sorted(looks.items()):
+        if look.is_whole:
+            spans[at] = (1 + unknown) * step_ms
+        unknown = unknown + 1 if look.brokers.unknown and spans else 0
+    return spans
+
+
+def _left_out_text(unknown: Sequence[str]) -> list[str]:
+    """Which moments are left out, and why; nothing: none."""
+    if not unknown:
+        return []
+    more = len(unknown) - UNKNOWN_NAMED
+    some = "; ".join(unknown[:UNKNOWN_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    return [f"left out, so that the loads of the next moment count for that time: {some}"]
+
+
 def _between(begin_ms: int, end_ms: int) -> str:
     return f"{clock(begin_ms)} to {clock(end_ms)}"
 
@@ -143,7 +171,9 @@ class LoadsThen:
     bundles: LoadsOfAll
 
     @classmethod
-    def of(cls, admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent]) -> LoadsThen:
+    def of(
+        cls, admin: AdminClient, at_ms: int, members: Sequence[ArchivedEvent], doubts: Doubts
+    ) -> LoadsThen:
         """Without the brokers that had left; what their bundles carried last still waits for
         another owner, if none has recorded it since.
         """
@@ -153,7 +183,17 @@ class LoadsThen:
         bundles.loads = [
             it for it in bundles.loads if it.broker not in gone or at_ms - it.ts <= WAITS_MS
         ]
+        say_unknown(admin, at_ms, brokers, doubts)
         return cls(brokers, bundles)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether brokers recorded loads, and none of them those of another time."""
+        return bool(self.brokers.loads) and not self.brokers.unknown
+
+    def unknown_lines(self, at_ms: int) -> list[str]:
+        """Of which brokers the loads of the moment are not known, and why."""
+        return unknown_lines(self.brokers.unknown, at_ms)
 
     @property
     def missing(self) -> dict[str, str]:

@@ -264,7 +264,12 @@ def terms_text(changes: Sequence[MemberChange], present: LeaderShown, now_ms: in
     hour = sum(ts >= now_ms - HOUR_MS for ts in times)
     least = "at least " if len(changes) == MEMBERS_MAX else ""
     day = f"{least}{_times(len(times))} in the last day"
-    yield f"the leader changed {_times(hour)} in the last hour, {day}"
+    if not times:
+        yield "the leader did not change in the last day"
+    elif not hour:
+        yield f"the leader changed {day}, not in the last hour"
+    else:
+        yield f"the leader changed {_times(hour)} in the last hour, {day}"
 
 
 def _with_present(terms: list[MemberChange], term: LeaderShown) -> list[MemberChange]:

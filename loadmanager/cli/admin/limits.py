@@ -23,6 +23,7 @@ from loadmanager.cli.admin.asking import (
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.held_clients import others_that_wait
+from loadmanager.cli.admin.held_sums import clients_held
 from loadmanager.cli.admin.limits_why import limits_why
 from loadmanager.cli.admin.past_documents import document_then
 from loadmanager.cli.admin.past_limits import limits_at, waits_between
@@ -63,6 +64,7 @@ NOT_IN_USE = (
 )
 LIST_EXAMPLES = """examples:
   loadmanager admin limits list --since 1h
+  loadmanager admin limits list --since 1h --clients
   loadmanager admin limits list 127.0.0.1:8080 --since 14:00 --until 15:00 --json
 """
 ENDS = f"{OWN}/limit-ends"
@@ -85,23 +87,37 @@ def _is_of(end: LimitEndShown, target: str) -> bool:
 
 @limits.command("list", epilog=LIST_EXAMPLES)
 @click.argument("broker", required=False)
+@click.option(
+    "--clients",
+    is_flag=True,
+    help="whom they had wait, by connection and producer, in the last hour or since --since",
+)
 @at_option
 @since_option
 @until_option
 def limits_list(
-    admin: AdminClient, broker: str | None, at: int | None, since: int | None, until: int | None
+    admin: AdminClient,
+    broker: str | None,
+    *,
+    clients: bool,
+    at: int | None,
+    since: int | None,
+    until: int | None,
 ) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits; or what
     brokers recorded of them at a time. One that is set is in use while a topic that it limits is
     open: `limits show` has what is set.
 
     With --since (and --until), for how long each had somebody wait in that time: the sum of what
-    was recorded each minute.
+    was recorded each minute. With --clients, who waited: the connections that limits held, and
+    their producers, each with its own sum.
     """
     if until is not None and since is None:
         raise click.UsageError("--until needs --since")
-    if since is not None and at is not None:
+    if at is not None and (since is not None or clients):
         raise click.UsageError("--at is a moment, --since the begin of a time: give one of them")
+    if clients:
+        return clients_held(admin, broker, since, until)
     if since is not None:
         return waits_between(admin, broker, since, until)
     if at is not None:

@@ -9,7 +9,7 @@ import click
 from loadmanager.cli.admin.archives import incomplete, now_ms
 from loadmanager.cli.admin.asking import V2, count_of, partitions_of, topic_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.client_steps import attached_then, interrupted_between, losses_between
+from loadmanager.cli.admin.client_steps import attached_then, ends_of_brokers, interrupted_between
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
@@ -61,8 +61,7 @@ def _why_then(admin: AdminClient, topic: TopicName, at_ms: int) -> Output:
     attached, notes, missing = attached_then(admin, at_ms)
     uses = Counter((it.broker, it.client) for it in attached if it.topic == str(topic))
     begin_ms, end_ms = at_ms - HOUR_MS, at_ms + HOUR_MS
-    losses = losses_between(admin, begin_ms, end_ms)
-    holds = held_between(admin, begin_ms, end_ms, losses)
+    holds = held_between(admin, begin_ms, end_ms, ends_of_brokers(admin, begin_ms, end_ms))
     lines = [
         f"connection {it.client} to {it.broker} was held since {clock(it.begin)} by "
         f"{it.limits_between(at_ms, at_ms) or 'limits'}: "

@@ -16,6 +16,7 @@ from loadmanager.cli.admin.archives import events_of, incomplete
 from loadmanager.cli.admin.asking import V2, cluster_of, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.downtimes import Doubts
 from loadmanager.cli.admin.lately import LoadsThen
 from loadmanager.cli.admin.moves import moves_between, pins_at
 from loadmanager.cli.admin.past_owners import bundles_at
@@ -43,7 +44,7 @@ MEMBERS_MAX = 1_000
 MOVES_MAX = 1_000
 EARLIER_NAMED = 3
 CAREFUL = (
-    "decided anew, on recorded averages, with the present settings but those that are named, and "
+    "decided anew, on recorded loads, with the present settings but those that are named, and "
     "with the pins, cordons, isolation policies and moves of then; without anti-affinity groups; "
     "what its leader had learned before is not known: `loadmanager admin decisions --at TIME` "
     "tells what was decided"
@@ -66,15 +67,18 @@ def dry_run_at(
     strategies = _strategies(admin, given)
     members = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX)
     moments = [at_ms - step * STEP_MS for step in reversed(range(LOOKS))]
-    recorded = [(at, LoadsThen.of(admin, at, members.events)) for at in moments]
+    doubts = Doubts.between(admin, moments[0], at_ms)
+    recorded = [(at, LoadsThen.of(admin, at, members.events, doubts)) for at in moments]
     if not recorded[-1][1].brokers.loads:
         raise OperationalError(f"no broker has recorded loads at {clock(at_ms)}")
+    if unknown := recorded[-1][1].unknown_lines(at_ms):
+        raise OperationalError("; ".join([*unknown, "name a moment before or after that"]))
     bundles, _ = bundles_at(admin, at_ms)
     owners = {it.bundle: it.owner for it in bundles}
     looks = [
         PastReports(at, reports_of(look.records(at, STEP_MS), owners if at == at_ms else {}))
         for at, look in recorded
-        if look.brokers.loads
+        if look.is_whole
     ]
     rules, notes = _rules(admin, at_ms)
     then = plan_then(looks, strategies, rules)

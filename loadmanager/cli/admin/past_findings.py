@@ -101,4 +101,4 @@ def summary_then(then: FindingsThen) -> str:
         return f"the leader had found: {then.findings[0].title}{others}"
     if not then.looked:
         return "no look of the leader of then is recorded: it looks once a minute"
-    return "the leader found nothing wrong"
+    return "the leader found nothing wrong when it looked last before then"

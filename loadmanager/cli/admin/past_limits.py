@@ -33,6 +33,7 @@ WAITED = (
     "waited: the sum over all who waited for a limit, of waits that ended in this time; minutes: "
     "those in which one began or ended"
 )
+WHO_WAITED = "who waited: the same with --clients"
 _TOPIC = re.compile(r"(non-)?persistent://\S+")
 
 
@@ -111,7 +112,7 @@ def waits_between(
     shown = [table(headers, rows) if rows else nothing]
     when = f"from {clock(since_ms)} to {clock(end_ms)}"
     total_s = sum(row["waited_ms"] for row in data) / 1000
-    lines = [f"{when} ({span(end_ms - since_ms)}): {total_s:,.0f} s in all; {WAITED}"]
+    lines = [f"{when} ({span(end_ms - since_ms)}): {total_s:,.0f} s in all; {WAITED}", WHO_WAITED]
     return Output(
         data,
         (*shown, *([lines] if rows else []), *incomplete([*answer.notes(), *_averaged(answer)])),

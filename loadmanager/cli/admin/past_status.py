@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
+    MEANS_MS,
     LoadsOfAll,
     events_of,
     figures,
@@ -19,7 +20,6 @@ from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.downtimes import MEANS_MS
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then

@@ -216,7 +216,7 @@ def topics_backlogs(admin: AdminClient, limit: int, least: int, at: int | None) 
     """Show the subscriptions with the most messages that they have not acknowledged, of all
     brokers. MESSAGES are those of one subscription; `topics stats` counts entries, of which a batch
     is one. Brokers whose topics are not counted are named, with status 1. With --at, what was
-    recorded of then, as averages of minutes, and of topics: the sum of their subscriptions.
+    recorded next to then, and of topics: the sum of their subscriptions.
     """
     if at is not None:
         then = _topics_at(admin, at, limit, lambda topic: _backlog_of(topic, least))

@@ -53,6 +53,10 @@ class InterruptionsShown(Shape):
     """Whether leaders counted the clients: not all have records of their own, or they are those of
     too many brokers. Else each client was counted by its own records, until it was attached again.
     """
+    unsure: int = 0
+    """Clients that are not counted, because nobody knows whether they were still there: steps of
+    clients were recorded by their number only since the last record of each.
+    """
     returned: list[MoveReturn] = msgspec.field(default_factory=list)
     """The moves of which more clients are back, by their own records, than the leader counted while
     it waited for them; the newest first.
