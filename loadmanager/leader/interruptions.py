@@ -112,16 +112,18 @@ def steps_of(parts: Mapping[str, ArchivedEvents], begin_ms: int) -> StepsOfClien
 
 def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown]:
     """The times that ended later than this, the oldest first, by what is recorded of brokers. A
-    short one is known only if all brokers had stopped in order: others may have lived through it.
+    short one is known only if each broker had stopped in order, starts again after it, or gave no
+    sign since: others may have lived through it.
     """
     of_all, downs = list(parts), list[ClusterDown]()
+    last_ms = max((run.end for part in of_all for run in part.recorded), default=0)
     starts = [it.ts for part in of_all for it in part.events if it.record.get("event") == "starts"]
     for begin, end in between([run for part in of_all for run in part.recorded], 0):
         if end < since_ms or not any(begin < ts <= end + START_MS for ts in starts):
             continue
         there = _last_signs(of_all, begin)
         in_order = all(_stopped(part, begin, end) for part, _ in there)
-        if in_order or end - begin > DOWN_MS:
+        if in_order or end - begin > DOWN_MS or all(_ended(*each, last_ms) for each in there):
             ended = {
                 part.part: sign
                 for part, sign in there
@@ -138,6 +140,22 @@ def _last_signs(parts: Iterable[ArchivedEvents], begin_ms: int) -> list[tuple[Ar
     ends = ((part, [run.end for run in part.recorded if run.end <= begin_ms]) for part in parts)
     last = [(part, max(its)) for part, its in ends if its]
     return [(part, sign) for part, sign in last if begin_ms - sign <= START_MS]
+
+
+def _ended(part: ArchivedEvents, sign_ms: int, last_ms: int) -> bool:
+    """Whether the process of a broker had ended with its last sign before a time: the next that is
+    recorded of it is that it starts, or it has been silent for longer since than one that lives;
+    `last_ms`: the last sign of any.
+    """
+    again = min((run.begin for run in part.recorded if run.begin > sign_ms), default=None)
+    if again is None:
+        return last_ms - sign_ms > DOWN_MS
+    return any(
+        again - CLOCKS_MS <= it.ts <= again + START_MS
+        and it.record.get("event") == "starts"
+        and it.record.get("of") == part.part
+        for it in part.events
+    )
 
 
 def _stopped(part: ArchivedEvents, begin_ms: int, end_ms: int) -> bool:
