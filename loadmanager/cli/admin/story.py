@@ -42,6 +42,7 @@ from loadmanager.cli.admin.nearest import did_you_mean
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
 from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.silence import silence_of
 from loadmanager.cli.admin.times import (
     at_option,
     clock,
@@ -163,6 +164,7 @@ def _story(
     ]
     parts += [
         _load(admin, name, names, (since, until)) or [],
+        _silence(admin, names, until),
         away_lines(admin, names, since, until),
     ]
     if len(newest) == limit:
@@ -552,6 +554,13 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
         for event in ("attached", "left", "refused", "held", "freed")
     },
 }
+
+
+def _silence(admin: AdminClient, names: Sequence[str], until: int | None) -> list[str]:
+    """Since when nothing is published to a topic or bundle; `names`: see `_load`."""
+    bundle = next((it for it in names if "_0x" in it), None)
+    of = next((it for it in names if "://" in it), bundle)
+    return [] if of is None else silence_of(admin, of, bundle, until)
 
 
 def _rates(part: ArchivedSeries) -> dict[int, float]:
