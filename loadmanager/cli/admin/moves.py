@@ -18,6 +18,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_wishes import documents_then, pause_then
+from loadmanager.cli.admin.returned import count_moves
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text, so_far_text
 from loadmanager.cli.admin.times import (
     Duration,
@@ -79,8 +80,8 @@ ENDED_SO = {
     MoveState.EXPIRED: "expired",
 }
 BACK = (
-    "back: with its first receipt or delivery, while the leader counted; `loadmanager admin "
-    "interrupted MOVE` names each client"
+    "back: with its first receipt or delivery, while the leader counted, or by their own records "
+    "once they were attached again; `loadmanager admin interrupted MOVE` names each client"
 )
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
@@ -104,12 +105,15 @@ def moves_list(
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
     if since is not None or until is not None:
         past = moves_between(admin, since, until, limit)
+        if at is None:
+            count_moves(admin, past.moves, ())
         ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in past.moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
         paused = [] if at is None else [*_open_then(admin, at), *pause_then(admin, at)]
         notes = (*_meant(past.moves), *paused, *incomplete(past.notes))
         return Output(past.data, (shown, *notes), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
+    count_moves(admin, answer.moves, raw["moves"])
     present_ms = now_ms()
     rows = [_with_time(move, _row(move, present_ms)) for move in answer.moves]
     shown = table((*headers[:-1], "when", headers[-1]), rows) if rows else NO_MOVE
