@@ -20,15 +20,16 @@ from loadmanager.leader.documents.interruptions import MoveReturn
 from loadmanager.leader.interruptions import CLOCKS_MS, returned
 
 
-def count_moves(admin: AdminClient, moves: Sequence[Move], raw: Sequence[dict[str, Any]]) -> None:
+def count_moves(admin: AdminClient, moves: Sequence[Move], raw: Sequence[dict[str, Any]]) -> bool:
     """Have moves, and the documents of some of them, tell which of their clients are back by now:
-    the leader waits for them for a while only.
+    the leader waits for them for a while only. Returns whether that is more of some.
     """
     backs = _returns(admin, [_record(it.id, it) for it in moves if it.outcome is not None])
     for move in moves:
         if move.outcome is not None and (back := backs.get(move.id)):
             move.outcome = _counted(move.outcome, back)
     _count_documents(backs, {it.id: it.outcome for it in moves}, "id", raw)
+    return bool(backs)
 
 
 def count_decisions(
