@@ -311,6 +311,7 @@ async def test_nothing_is_carried_while_no_broker_runs(
             assert "9.0 → -" in out
             assert f"{bundle} has no owner; {a} was it (their broker was lost)" in out
             assert "producer p1 from 10.0.0.9:7" in out
+            assert f"left at {clock(min(soon, down + 12_000))} and has not come back" in out
             assert "has no traffic" not in out
         out = await compared(within, after)
         assert "0 brokers then, 1 now" in out

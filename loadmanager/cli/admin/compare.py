@@ -231,10 +231,14 @@ def _losses(
     members: Sequence[ArchivedEvent], downs: Sequence[Downtime], since_ms: int, until_ms: int
 ) -> list[Loss]:
     """Those of brokers between, also of those of which nobody was left to record them: they had
-    ended by their last signs, whenever that counts as a loss.
+    ended by their last signs, whenever that counts as a loss: at the second moment at the latest.
     """
     losses = all_losses([it.record_as(MemberChange) for it in members], downs)
-    return [it for it in losses if since_ms < it.ts and it.ts - it.unheard_ms <= until_ms]
+    return [
+        Loss(it.broker, min(it.ts, until_ms), it.unheard_ms)
+        for it in losses
+        if since_ms < it.ts and it.ts - it.unheard_ms <= until_ms
+    ]
 
 
 def _cut_off(
