@@ -388,8 +388,8 @@ def unread_text(subscriptions: Mapping[str, object], stored_bytes: int) -> str:
 @at_option
 def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     """Show the traffic, subscriptions, consumers and producers of a topic, or of all its
-    partitions. With --at, its traffic then, if it was among those that are recorded; `find TOPIC
-    --at` has who was attached.
+    partitions; and of one without traffic since when it is silent. With --at, its traffic then, if
+    it was among those that are recorded; `find TOPIC --at` has who was attached.
     """
     if at is not None:
         name = str(TopicName.parse(topic))
