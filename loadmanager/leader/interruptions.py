@@ -6,9 +6,12 @@ be asked for each time, by what leaders counted. Command line and page show thes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import SIGN_MS
@@ -41,6 +44,8 @@ CLOCKS_MS = 1_000
 """The clocks of two brokers may be so far apart."""
 DOWN_MS = 15_000
 """So long no broker is silent that lives: each gives a sign every ten seconds."""
+ONE_LOSS_MS = 15_000
+"""Times of one loss differ by no more, whoever has recorded it."""
 START_MS = 60_000
 """A broker records its start within this time of its archive's."""
 KINDS = ("decision.move", MemberChange.kind)
@@ -112,16 +117,18 @@ def steps_of(parts: Mapping[str, ArchivedEvents], begin_ms: int) -> StepsOfClien
 
 def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown]:
     """The times that ended later than this, the oldest first, by what is recorded of brokers. A
-    short one is known only if all brokers had stopped in order: others may have lived through it.
+    short one is known only if each broker had stopped in order, starts again after it, or gave no
+    sign since: others may have lived through it.
     """
     of_all, downs = list(parts), list[ClusterDown]()
+    last_ms = max((run.end for part in of_all for run in part.recorded), default=0)
     starts = [it.ts for part in of_all for it in part.events if it.record.get("event") == "starts"]
     for begin, end in between([run for part in of_all for run in part.recorded], 0):
         if end < since_ms or not any(begin < ts <= end + START_MS for ts in starts):
             continue
         there = _last_signs(of_all, begin)
         in_order = all(_stopped(part, begin, end) for part, _ in there)
-        if in_order or end - begin > DOWN_MS:
+        if in_order or end - begin > DOWN_MS or all(_ended(*each, last_ms) for each in there):
             ended = {
                 part.part: sign
                 for part, sign in there
@@ -138,6 +145,22 @@ def _last_signs(parts: Iterable[ArchivedEvents], begin_ms: int) -> list[tuple[Ar
     ends = ((part, [run.end for run in part.recorded if run.end <= begin_ms]) for part in parts)
     last = [(part, max(its)) for part, its in ends if its]
     return [(part, sign) for part, sign in last if begin_ms - sign <= START_MS]
+
+
+def _ended(part: ArchivedEvents, sign_ms: int, last_ms: int) -> bool:
+    """Whether the process of a broker had ended with its last sign before a time: the next that is
+    recorded of it is that it starts, or it has been silent for longer since than one that lives;
+    `last_ms`: the last sign of any.
+    """
+    again = min((run.begin for run in part.recorded if run.begin > sign_ms), default=None)
+    if again is None:
+        return last_ms - sign_ms > DOWN_MS
+    return any(
+        again - CLOCKS_MS <= it.ts <= again + START_MS
+        and it.record.get("event") == "starts"
+        and it.record.get("of") == part.part
+        for it in part.events
+    )
 
 
 def _stopped(part: ArchivedEvents, begin_ms: int, end_ms: int) -> bool:
@@ -452,20 +475,80 @@ async def interruptions_today(
 def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, now_ms: int) -> None:
     """Take the records of the clients into account."""
     of_clients = steps_of(steps.parts, total.since)
-    changes = [
-        event.record_as(MemberChange)
-        for part in members.parts.values()
-        for event in part.events
-        if event.last >= total.since - AFTER_MS
-    ]
-    changes.sort(key=lambda it: it.ts, reverse=True)
-    downs = downs_of(members.parts.values(), total.since - AFTER_MS)
-    times = (total.since, now_ms)
-    waits, _ = waits_between(of_clients.steps, changes, downs, times, now_ms)
+    waits = _waits(of_clients, members, total.since, now_ms)
     sure = [it for it in waits if not it.unsure]
     whole = not (of_clients.since or of_clients.unrecorded or steps.silent)
     total.take(sure, whole=whole, unsure=len(waits) - len(sure))
     total.returned = returned(total.unreturned, sure)
+
+
+def _waits(
+    of_clients: StepsOfClients, members: AskedArchives, begin_ms: int, now_ms: int
+) -> list[Interrupted]:
+    """The interruptions of a time until now."""
+    changes = [
+        event.record_as(MemberChange)
+        for part in members.parts.values()
+        for event in part.events
+        if event.last >= begin_ms - AFTER_MS
+    ]
+    changes.sort(key=lambda it: it.ts, reverse=True)
+    downs = downs_of(members.parts.values(), begin_ms - AFTER_MS)
+    return waits_between(of_clients.steps, changes, downs, (begin_ms, now_ms), now_ms)[0]
+
+
+async def with_clients_back(
+    archives: Archives, absent: Sequence[AbsentBroker], now_ms: int
+) -> list[AbsentBroker]:
+    """Brokers that left, with the clients that are back by their own records, where the leader has
+    counted fewer: it counts those of the lost ones for ten minutes only.
+    """
+    short = [it for it in absent if misses_clients(it) and it.left_at >= now_ms - AGO_MS]
+    if not short:
+        return [*absent]
+    begin_ms, until_ms = min(it.left_at for it in short) - ONE_LOSS_MS, now_ms + AFTER_MS
+    members = await archives.events((MemberChange.kind,), 0, until_ms, CHANGES_MAX)
+    if len(members.parts) > BROKERS_MAX:
+        return [*absent]
+    steps = await archives.events(STEPS, 0, until_ms, STEPS_MAX)
+
+    def count() -> list[AbsentBroker]:
+        of_clients = steps_of(steps.parts, begin_ms)
+        waits = _waits(of_clients, members, begin_ms, now_ms)
+        return [*by_records(absent, [it for it in waits if not it.unsure])]
+
+    return await asyncio.to_thread(count)
+
+
+def by_records(
+    absent: Iterable[AbsentBroker], waits: Sequence[Interrupted]
+) -> Iterator[AbsentBroker]:
+    """Brokers that left, with the clients of lost ones that are back by their own records, where
+    these tell of more than the leader has counted: it waits for the next reports of their brokers.
+    """
+    for it in absent:
+        took_ms = [
+            each.waited_ms(0)
+            for each in waits
+            if each.lost
+            and each.client.broker == it.broker
+            and abs(each.since - it.left_at) <= ONE_LOSS_MS
+            and each.back_at is not None
+        ]
+        if it.how != "lost" or not it.clients or len(took_ms) <= it.clients_back:
+            yield it
+            continue
+        yield replace(
+            it,
+            clients_back=min(len(took_ms), it.clients),
+            clients_waited_ms=float(max(took_ms)),
+            clients_waited_mean_ms=fmean(took_ms),
+        )
+
+
+def misses_clients(absence: AbsentBroker) -> bool:
+    """Whether clients of a lost broker are not counted as back."""
+    return absence.how == "lost" and absence.clients_back < (absence.clients or 0)
 
 
 def returned(moves: Iterable[Decision], waits: Sequence[Interrupted]) -> list[MoveReturn]:

@@ -199,7 +199,8 @@ class AbsenceRecords:
 
     def _restarts(self) -> list[Silence]:
         """When a broker was not there, however briefly: the first sample of a process stands for
-        the time since its start only. With the ends of processes in silences.
+        the time since its start only. With the ends of processes in silences, and of those that
+        recorded no load after the next start.
         """
         restarts = [it for it in self.silences if it.back_ms in self._starts.get(it.broker, ())]
         for broker, steps in self._steps.items():
@@ -210,6 +211,10 @@ class AbsenceRecords:
                 for last_ms, back_ms in sorted(pauses)
                 if back_ms - last_ms > RESTART_MS_MIN
             ]
+            starts = self._starts.get(broker, ())
+            later = starts[bisect_right(starts, steps[-1]["last_ts"]) :]
+            ends = pairwise([steps[-1]["last_ts"], *later])
+            restarts += [self._restart(broker, last_ms, start) for last_ms, start in ends]
         return sorted(set(restarts), key=lambda it: (it.last_ms or 0, it.broker, it.back_ms or 0))
 
     def _restart(self, broker: str, last_ms: int, back_ms: int) -> Silence:

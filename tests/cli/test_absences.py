@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from leader.documents import a_broker_shown, a_cluster_shown
+from msgspec import to_builtins
 
 from loadmanager.cli.admin.absences import (
-    by_records,
     loss_text,
-    misses_clients,
     news,
     recorded_losses,
     since_down,
@@ -21,7 +21,14 @@ from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import Unproven, unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.waits import Interrupted
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
+from loadmanager.leader.interruptions import (
+    AskedArchives,
+    by_records,
+    misses_clients,
+    with_clients_back,
+)
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -105,6 +112,56 @@ def test_clients_that_are_back_by_their_own_records_are_not_missing() -> None:
     it.clients_back = 3
     assert [*by_records([it], waits)] == [it]
     assert not misses_clients(it)
+
+
+class Recorded:
+    """Implements `Archives`: records of clients and of members, as one broker has them."""
+
+    def __init__(self, *records: ClientStep | MemberChange) -> None:
+        self.records, self.asked = records, 0
+
+    async def events(
+        self, kinds: Sequence[str], since_ms: int, until_ms: int, limit: int
+    ) -> AskedArchives:
+        """Those of some kinds."""
+        self.asked += 1
+        events = [
+            ArchivedEvent(number, kind, it.ts, it.ts, 1, to_builtins(it))
+            for number, it in enumerate(self.records)
+            for kind in [f"client.{it.event}" if isinstance(it, ClientStep) else "member"]
+            if kind in kinds and since_ms <= it.ts <= until_ms
+        ]
+        return AskedArchives(
+            {"b2:8080": ArchivedEvents(part="b2:8080", recorded=[], events=events)}
+        )
+
+
+async def test_members_have_the_clients_that_are_back_by_their_own_records() -> None:
+    """Also after the leader has stopped counting; nobody is asked where none is missing."""
+    it = cut_off(1, ago_ms=HOUR)
+    it.clients_back = 1
+
+    def step(ts: int, broker: str, name: str) -> ClientStep:
+        return ClientStep(
+            ts=ts, broker=broker, event="attached", client="10.0.0.1:1", what="producer",
+            name=name, topic="persistent://t/n/a", bundle="t/n/0x0",
+        )  # fmt: skip
+
+    archives = Recorded(
+        *(step(it.left_at - HOUR, it.broker, name) for name in ("p1", "p2", "p3")),
+        MemberChange(
+            ts=it.left_at, broker="b2:8080", of=it.broker, event="left", how="lost",
+            left_at=it.left_at,
+        ),
+        step(it.left_at + 2_000, "b2:8080", "p1"),
+        step(it.left_at + 900_000, "b2:8080", "p2"),
+    )  # fmt: skip
+    (counted,) = await with_clients_back(archives, [it], NOW)
+    assert (counted.clients, counted.clients_back, counted.clients_waited_ms) == (3, 2, 900_000)
+    asked = archives.asked
+    it.clients_back = 3
+    assert await with_clients_back(archives, [it], NOW) == [it]
+    assert archives.asked == asked
 
 
 def test_brokers_of_one_partition_are_one_line() -> None:

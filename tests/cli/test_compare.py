@@ -269,6 +269,62 @@ async def test_an_outage_that_lasts_at_the_second_moment_is_told(
         assert "could not prove its session" in out
 
 
+async def test_nothing_is_carried_while_no_broker_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody led, nothing had an owner, and the loads of before are not those of then: neither as
+    the second moment, nor as the first, nor between.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    begin, down, up = now - 12 * MINUTE, now - 8 * MINUTE, now - 4 * MINUTE
+    bundle, topic = f"acme/orders/{LOW}", a_topic("acme/orders", LOW)
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, a = Shell(served, capsys), served.broker_id(0)
+
+        def member(ts: int, event: str, **more: Any) -> MemberChange:
+            return MemberChange(ts=ts, broker=a, of=a, event=event, **more)
+
+        client = {"client": "10.0.0.9:7", "what": "producer", "topic": topic, "bundle": bundle}
+        await written(
+            served, 0,
+            member(begin, "starts"), member(begin, "leads", epoch=1),
+            OwnershipStep(ts=begin, broker=a, bundle=bundle, **TEXTS),
+            ClientStep(ts=begin, broker=a, event="attached", name="p1", **client),
+            *loads_of(down - 2_000, a, 0.5, {bundle: (9.0, 1)}),
+            member(up, "starts"), member(up, "leads", epoch=2),
+            OwnershipStep(ts=up + 1_000, broker=a, bundle=bundle, **TEXTS),
+            *loads_of(up + MINUTE, a, 0.5, {bundle: (8.0, 1)}),
+        )  # fmt: skip
+        recorded_in(tmp_path, [(1, begin, down), (2, up, now)])
+        before, within, after = down - 30_000, down + 2 * MINUTE, up + 2 * MINUTE
+
+        async def compared(since_ms: int, until_ms: int) -> str:
+            times = [clock(at).replace(" ", "T") for at in (since_ms, until_ms)]
+            return (await shell.run("compare", "--since", times[0], "--until", times[1]))[1]
+
+        for soon in (within, down + 3_000):
+            out = await compared(before, soon)
+            assert "1 broker then, 0 now" in out
+            assert f"NO BROKER RAN at {clock(soon)}" in out
+            assert f"{a} led then, and nobody at the end" in out
+            assert "50.0 → -" in out
+            assert "9.0 → -" in out
+            assert f"{bundle} has no owner; {a} was it (their broker was lost)" in out
+            assert "producer p1 from 10.0.0.9:7" in out
+            assert f"left at {clock(min(soon, down + 12_000))} and has not come back" in out
+            assert "has no traffic" not in out
+        out = await compared(within, after)
+        assert "0 brokers then, 1 now" in out
+        assert "- → 50.0" in out
+        assert f"nobody led then; the leader changed once: {a} since" in out
+        out = await compared(within, within + MINUTE)
+        assert "0 brokers then, 0 now" in out
+        assert "nobody led then, and nobody at the end" in out
+        out = await compared(before, after)
+        assert "led all the time" not in out
+        assert "traffic is not compared" not in out
+
+
 def test_clients_that_are_missing_were_there_then() -> None:
     """One that came later and left is not missing, nor one that came again. Of one whose broker was
     lost no step says that it left it: others know that it was there.

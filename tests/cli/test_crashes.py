@@ -13,7 +13,7 @@ from broker.admin.test_archive import BUNDLE, in_folder, recorded_in, written
 from cli.test_admin_command import Shell
 from cli.test_past import UNUSED
 
-from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.times import clock, span
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad
@@ -41,6 +41,11 @@ def a_part(broker: str, runs: list[tuple[int, int]], *changes: MemberChange) -> 
 def a_change(ts: int, of: str, event: str, by: str = "", **more: Any) -> MemberChange:
     """By the broker itself, unless another one recorded it."""
     return MemberChange(ts=ts, broker=by or of, of=of, event=event, **more)
+
+
+def span_text(seconds: int) -> str:
+    """A time as it is told."""
+    return span(seconds * SECOND)
 
 
 def first_ended(folder: Path, broker: str, at_ms: int) -> None:
@@ -73,29 +78,53 @@ def test_all_that_had_not_stopped_are_lost_when_the_whole_cluster_goes_down() ->
     assert told == {("b1", 112_000, 12_000), ("b2", 104_000, 12_000), ("early", 94_000, 0)}
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_a_short_time_is_known_only_if_all_had_stopped_in_order(*, in_order: bool) -> None:
-    """Of others one may have lived through it."""
-    event = "stops" if in_order else "proven"
+@pytest.mark.parametrize("event", ["stops", "proven"])
+def test_a_short_time_counts_if_every_broker_starts_after_it(event: str) -> None:
+    """Those that had not stopped in order are lost, at their last signs."""
     parts = [
         a_part(
-            broker, [(0, 100_000), (104_000, 200_000)],
-            a_change(99_000, broker, event), a_change(104_100, broker, "starts"),
+            broker, [(0, 100_000), (104_000 + late, 200_000)],
+            a_change(99_000, broker, event), a_change(104_100 + late, broker, "starts"),
         )
-        for broker in ("b1", "b2")
+        for broker, late in (("b1", 0), ("b2", 9_000))
     ]  # fmt: skip
-    downs = downs_of(parts, 0)
-    assert [(it.begin, it.end, it.ended) for it in downs] == [(100_000, 104_000, {})] * in_order
+    (down,) = downs_of(parts, 0)
+    assert (down.begin, down.end, down.in_order) == (100_000, 104_000, event == "stops")
+    assert down.ended == ({} if down.in_order else {"b1": 100_000, "b2": 100_000})
+    told = [(it.broker, it.ts, it.unheard_ms) for it in all_losses([], [down])]
+    assert told == [(broker, 104_000, 4_000) for broker in down.ended]
 
 
+@pytest.mark.parametrize(
+    ("other", "until_ms", "is_down"),
+    [
+        ([(0, 98_000), (104_000, 200_000)], 200_000, False),
+        ([(0, 98_000)], 106_000, False),
+        ([(0, 98_000)], 200_000, True),
+    ],
+)
+def test_a_short_time_does_not_count_if_a_broker_may_have_lived_through_it(
+    other: list[tuple[int, int]], until_ms: int, *, is_down: bool
+) -> None:
+    """Its archive was broken for a moment, as it does not start again; or its next sign is not
+    due. One that gave none since had ended, too.
+    """
+    starts = a_change(104_100, "b1", "starts")
+    parts = [a_part("b1", [(0, 100_000), (104_000, until_ms)], starts), a_part("b2", other)]
+    assert len(downs_of(parts, 0)) == is_down
+
+
+@pytest.mark.parametrize("seconds", [25, 6])
 async def test_clients_of_brokers_that_all_ended_without_a_word_were_interrupted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: int
 ) -> None:
     """They are named, counted, and back when that is recorded; and so are the lost brokers. The
-    cluster is not said to have brokers while it is said to have been down.
+    cluster is not said to have brokers while it is said to have been down. However short that was.
     """
     now = SystemClock().now_ms() // 1000 * 1000
-    down, up = now - 40 * SECOND, now - 15 * SECOND
+    up = now - 15 * SECOND
+    down = up - seconds * SECOND
+    unheard = min(12, seconds)
     async with serving(2, values=in_folder(tmp_path)) as served:
         shell, ids = Shell(served, capsys), [served.broker_id(index) for index in range(2)]
 
@@ -118,22 +147,27 @@ async def test_clients_of_brokers_that_all_ended_without_a_word_were_interrupted
             served, 1,
             a_change(now - 3 * MINUTE, ids[1], "starts"),
             step(now - 2 * MINUTE, ids[1], "attached", "away"),
+            a_change(up, ids[1], "starts"),
         )  # fmt: skip
         recorded_in(tmp_path, [(1, now - 3 * MINUTE, down), (2, up, now)])
         told = {it["name"]: it for it in await shell.json("interrupted", "--since", clock(down))}
         assert told.keys() == {"back", "away"}
         back, away = told["back"], told["away"]
-        assert (back["waitedMs"], back["unheardMs"]) == (15 * SECOND, 12 * SECOND)
+        assert (back["waitedMs"], back["unheardMs"]) == (
+            (2 + seconds - unheard) * SECOND, unheard * SECOND,
+        )  # fmt: skip
         assert (back["because"], away["backAt"]) == ("it was lost", None)
         out = (await shell.run("interrupted", "--since", clock(down)))[1]
-        assert "15 s to 27 s" in out
+        waited = f"{span_text(2 + seconds - unheard)} to {span_text(2 + seconds)}"
+        assert waited in out
         out = (await shell.run("status"))[1]
         assert ": 0 moves, 2 brokers lost, " in out, out
-        assert "longest 15 s to 27 s until attached again" in out
+        assert f"longest {waited} until attached again" in out
         out = (await shell.run("find", "away"))[1]
         assert f"(its broker {ids[1]} was lost)" in out
         out = (await shell.run("status", "--at", clock(down + 2 * SECOND)))[1]
-        assert f"down from {clock(down)} at the earliest to {clock(up)} (25 s at most)" in out
+        assert f"down from {clock(down)} at the earliest to {clock(up)} " in out
+        assert f"({span_text(seconds)} at most)" in out
 
 
 async def test_no_broker_is_said_to_be_there_while_the_whole_cluster_was_down(

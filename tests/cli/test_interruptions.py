@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 from broker.admin.serving import serving
-from broker.admin.test_archive import BUNDLE, in_folder, written
+from broker.admin.test_archive import BUNDLE, MINUTE, in_folder, written
 from cli.test_admin_command import Shell
 from clusters.running import until
 from msgspec.structs import replace
 
 from loadmanager.cli.admin.interruptions import sentence
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
@@ -219,6 +220,51 @@ def test_clients_of_a_move_that_came_back_later_are_back() -> None:
     assert returned([move], early) == []
     later = replace(move, started_at=begun + 9_000, ended_at=begun + 9_500)
     assert returned([later], waits) == []
+
+
+async def test_moves_and_decisions_tell_who_is_back_by_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The leader had counted one of two when it no longer waited; the day, and `interrupted`, have
+    both.
+    """
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+        begun = SystemClock().now_ms() - 5 * MINUTE
+        for index in (0, 1):
+            start = MemberChange(ts=begun - MINUTE, broker=one, of=one, event="starts")
+            await written(served, index, start)
+
+        def step(at_ms: int, broker: str, event: str, name: str, reason: str = "") -> ClientStep:
+            return ClientStep(
+                ts=begun + at_ms, broker=broker, event=event, client="10.0.3.7:4711",
+                what="producer", name=name, topic="persistent://acme/orders/t", bundle=BUNDLE,
+                reason=reason, messages=5,
+            )  # fmt: skip
+
+        await written(
+            served, 0,
+            step(-9_000, one, "attached", "a"), step(-9_000, one, "attached", "b"),
+            step(60, one, "left", "a", CLOSED_HERE), step(60, one, "left", "b", CLOSED_HERE),
+            Decision(
+                ts=begun + 800, broker="b0", epoch=1, cycle=1, strategy="moves", action="move",
+                bundle=BUNDLE, source=one, destination=two, move="1-m7", author="operator",
+                state="done", outcome="moved", started_at=begun, ended_at=begun + 750,
+                clients_closed=2, clients_back=1, clients_waited_ms=240.0, clients_within_ms=10_000,
+                pause_ms=90.0,
+            ),
+        )  # fmt: skip
+        back = [step(300, two, "attached", "a"), step(25_060, two, "attached", "b")]
+        await written(served, 1, *back)
+        since = ("--since", clock(begun - MINUTE).replace(" ", "T"))
+        for words in (("moves", "list", *since), ("decisions",), ("history", BUNDLE)):
+            out = (await shell.run(*words))[1]
+            assert "2 clients waited 25 s" in out, out
+            assert "ONLY 1" not in out
+        (decision,) = (await shell.json("decisions"))["decisions"]
+        assert decision["outcome"]["clientsBack"] == 2
+        at = ("--at", clock(begun + 5_000).replace(" ", "T"))
+        assert "ONLY 1 of 2 clients back" in (await shell.run("decisions", *at))[1]
 
 
 def test_clients_of_a_lost_broker_count_while_they_come_back() -> None:

@@ -492,3 +492,40 @@ def test_sessions_that_were_lost_by_it_are_its_effect(tmp_path: Path) -> None:
         "b1 lost its session at 09:30: 4 bundles without an owner (from 09:30)."
     ]
     assert card["importance"] > 80
+
+
+KILLED, AGAIN = at(9, 59, 50), at(10, 0, 20)
+
+
+def killed_after_the_last_load(cluster: Cluster) -> None:
+    """SIGKILL of all, another start, and nothing more than that they take bundles."""
+    for broker in range(3):
+        for bundle in of_broker(cluster, broker):
+            cluster.acquired(0, broker, 540, bundle)
+            cluster.acquired(0, broker, AGAIN + 0.1, bundle)
+        member(cluster, broker, AGAIN, broker, event="starts")
+
+
+def test_a_crash_after_the_last_load_of_the_day_has_a_card(tmp_path: Path) -> None:
+    """The next start tells of it, though no load was recorded after that."""
+    answer = told(tmp_path, killed_after_the_last_load)
+    rows = [(name, how, back, bundles) for name, how, _, back, bundles in outages(answer)]
+    assert sorted(rows) == [(f"b{broker}", "crash", ms(AGAIN), 4) for broker in range(3)]
+    assert all(ms(at(9, 58)) < ts <= ms(KILLED) for _, _, ts, _, _ in outages(answer))
+    (title,) = cards(answer)
+    assert title.startswith("The whole cluster was down at 09:59 for ")
+
+
+def test_a_crash_that_its_leader_saw_on_the_next_day_is_of_that_day(tmp_path: Path) -> None:
+    """Its last sign was before midnight: no record of that day tells that the broker went."""
+
+    def killed(cluster: Cluster) -> None:
+        member(cluster, 0, 0.05, 2, **LEFT)
+        member(cluster, 2, 0.4, 2, event="starts")
+
+    cluster = Cluster(tmp_path / "history", brokers=3, spaces=6, every=1)
+    cluster.loads(0, Behaviour(begin=1, end=60, owner=lambda space, _half, _minute: space % 2))
+    killed(cluster)
+    cluster.write()
+    assert analyze(tmp_path) == 0
+    assert outages(report(tmp_path)) == [("b2", "crash", ms(0.05) - 6_000, ms(0.4), 0)]

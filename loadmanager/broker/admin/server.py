@@ -181,7 +181,7 @@ class AdminServer:
             UndoRoutes(use, undoing.order, undoing.name_others),
             ArchiveRoutes(use),
             InterruptionRoutes(use, lambda: archives if use.archive else None, SystemClock()),
-            MemberRoutes(use),
+            MemberRoutes(use, lambda: archives if use.archive else None, SystemClock()),
             EnsembleRoutes(use),
             FindingRoutes(use),
             RevokingRoutes(use, self._everybody),

@@ -21,7 +21,8 @@ LARGEST = (
     "backlogQuotaLimitSize",
     "backlogQuotaLimitTime",
 )
-"""Numbers that do not add up: of several partitions, the largest one is shown."""
+"""Numbers that do not add up: of several partitions, the largest one is shown; and so of times."""
+TIMES = ("Timestamp", "TimeStamp")
 PER_PARTITION = Query(name="perPartition", doc="List each partition, too.", kind=bool, default=True)
 
 
@@ -120,7 +121,8 @@ def _both(name: str, first: Any, second: Any) -> Any:
     if isinstance(first, bool):
         return first or second
     if isinstance(first, int | float) and isinstance(second, int | float):
-        return max(first, second) if name in LARGEST else first + second
+        is_largest = name in LARGEST or name.endswith(TIMES)
+        return max(first, second) if is_largest else first + second
     return second if first is None else first
 
 

@@ -11,7 +11,7 @@ from loadmanager.broker.messaging.consumers import Consumer
 from loadmanager.broker.messaging.log import Entry, EntryLog, MessageLog
 from loadmanager.broker.messaging.memory import Memory
 from loadmanager.broker.messaging.rules import NamespaceRules, Rules
-from loadmanager.broker.messaging.segments import Sent, latest
+from loadmanager.broker.messaging.segments import ANY_TIME, Sent, latest
 from loadmanager.broker.messaging.settings import CONSUMER_EVICTION, REQUEST_HOLD, MessagingSettings
 from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.messaging.subscription import Subscription, SubscriptionType
@@ -276,6 +276,15 @@ class Topic:
             if len(self._left) <= settings.producers_remembered_max and left_s >= since_s:
                 return
             del self._left[name]
+
+    @property
+    def last_published_ms(self) -> int:
+        """The latest publish time of messages of its producers, as their clients say it, also of
+        those that left and may come back; 0: not known.
+        """
+        times = [it.published_ms for it in self.publishers.values()]
+        times += [last.published_ms for last, _ in self._left.values()]
+        return max((it for it in times if it < ANY_TIME), default=0)
 
     # Messages
 

@@ -60,6 +60,10 @@ class TopicFound(Shape):
     consumers: int
     rate_in: float
     rate_out: float
+    published: int | None = None
+    """When its last message came, ms since the epoch; null: none did since its broker opened it,
+    nor is one known of before.
+    """
 
 
 class ClientsFound(Shape):

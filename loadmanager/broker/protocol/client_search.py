@@ -106,6 +106,7 @@ def _topic_of(hosted: HostedTopic, broker: str) -> TopicFound:
         consumers=len(hosted.attached),
         rate_in=hosted.traffic.msg_rate_in,
         rate_out=hosted.traffic.msg_rate_out,
+        published=hosted.last_published_ms or None,
     )
 
 

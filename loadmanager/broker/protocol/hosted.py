@@ -175,8 +175,17 @@ class HostedTopic:
         self.traffic = TopicTraffic()
         self.figures = Figures(str(name.namespace))
         self.limits = limits
+        self.published_ms = 0
+        """When the last message came; 0: none did since the topic was opened."""
         self._counted = (0, 0, 0, 0)
         self._searching = asyncio.Lock()
+
+    @property
+    def last_published_ms(self) -> int:
+        """When the last message came; of one that came before the topic was opened here, its
+        publish time by its client's clock. 0: not known.
+        """
+        return self.published_ms or self.core.last_published_ms
 
     def measure(self, elapsed_s: float, now_ns: int) -> None:
         """Turn what was counted since the last call into rates."""

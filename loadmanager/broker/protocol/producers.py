@@ -234,6 +234,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
         connection.server.attachments.close_producer(producer, None, why)
         return
     hosted.figures.writes.add(len(tail))
+    hosted.published_ms = connection.server.clock.now_ms()
     producer.sent_ms = producer.sent_ms or _first_sent_ms(producer, connection.server.clock)
     if hosted.stored is not None:
         hosted.stored.owe(producer, send.sequence_id, entry, metadata.chunk_id)

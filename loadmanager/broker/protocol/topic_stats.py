@@ -54,6 +54,7 @@ def topic_stats(hosted: HostedTopic, *, owner: str, unacked_max: int, now_ms: in
         "replication": {},
         "deduplicationStatus": "Enabled" if core.rules.deduplicates else "Disabled",
         "ownerBroker": owner,
+        "lastPublishTimeStamp": hosted.last_published_ms,
     }
 
 

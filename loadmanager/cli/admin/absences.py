@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from loadmanager.cli.admin.sentences import few_of, waits_text
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.lapses import lapse_of
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
-from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import (
     ANSWERS,
@@ -32,8 +30,6 @@ TOGETHER_MS = 4_000
 """Brokers that one partition cuts off lose their sessions one after the other, an eighth of a
 session timeout apart at most, which is that of their heartbeats.
 """
-ONE_LOSS_MS = 15_000
-"""Times of one loss differ by no more, whoever has recorded it."""
 SAME_MS = 1_000
 """Times that differ by more are told of each broker."""
 NOT_OURS = 404
@@ -276,37 +272,6 @@ def since_down(absent: Iterable[AbsentBroker], downs: Sequence[Downtime]) -> Ite
             clients_waited_ms=longest,
             clients_waited_mean_ms=mean,
         )
-
-
-def by_records(
-    absent: Iterable[AbsentBroker], waits: Sequence[Interrupted]
-) -> Iterator[AbsentBroker]:
-    """Brokers that left, with the clients of lost ones that are back by their own records, where
-    these tell of more than the leader has counted: it waits for the next reports of their brokers.
-    """
-    for it in absent:
-        took_ms = [
-            each.waited_ms(0)
-            for each in waits
-            if each.lost
-            and each.client.broker == it.broker
-            and abs(each.since - it.left_at) <= ONE_LOSS_MS
-            and each.back_at is not None
-        ]
-        if it.how != "lost" or not it.clients or len(took_ms) <= it.clients_back:
-            yield it
-            continue
-        yield replace(
-            it,
-            clients_back=min(len(took_ms), it.clients),
-            clients_waited_ms=float(max(took_ms)),
-            clients_waited_mean_ms=fmean(took_ms),
-        )
-
-
-def misses_clients(absence: AbsentBroker) -> bool:
-    """Whether clients of a lost broker are not counted as back."""
-    return absence.how == "lost" and absence.clients_back < (absence.clients or 0)
 
 
 def nobody_asks(absence: AbsentBroker) -> bool:

@@ -27,6 +27,7 @@ from loadmanager.cli.admin.sentences import (
     unload_text,
 )
 from loadmanager.cli.admin.settings import switched_off_at
+from loadmanager.cli.admin.silence import silence_of
 from loadmanager.cli.admin.status import of_daemon
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.topics import is_missing
@@ -75,6 +76,8 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     if story.move is not None:
         to = story.move.destination or "wherever it is placed"
         lines.append(f"move {story.move.id} to {to} {so_far_text(story.move, story.at)}")
+    if "://" in name or not story.rate:
+        lines += silence_of(admin, name, bundle)
     lines += why_it_stays(bundle, story.owner, story.pin, story.history)
     lines += [*_elsewhere(story), *_missing_topic(admin, name)]
     return Output(raw, lines)
@@ -199,7 +202,13 @@ def _then(admin: AdminClient, bundle: str, at_ms: int, name: str) -> Output:
     ]
     history.sort(key=lambda decision: -decision.ts)
     held_back = [*switched_off_at(admin, at_ms), *pause_then(admin, at_ms)]
-    lines = [_head_then(then, at_ms), *held_back, *why_it_stays(bundle, owner, pin, history)]
+    silence = silence_of(admin, name, bundle, at_ms)
+    lines = [
+        _head_then(then, at_ms),
+        *silence,
+        *held_back,
+        *why_it_stays(bundle, owner, pin, history),
+    ]
     notes = dict.fromkeys((*pins.notes, *(note for answer in answers for note in answer.notes)))
     missing = past.missing | pins.missing
     for answer in answers:

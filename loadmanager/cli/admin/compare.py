@@ -12,6 +12,7 @@ from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
     EventsOfAll,
+    LoadsOfAll,
     events_of,
     incomplete,
     loads_at,
@@ -35,11 +36,13 @@ from loadmanager.cli.admin.differences import (
 )
 from loadmanager.cli.admin.downtimes import (
     LAPSE_MS_MAX,
+    Downtime,
     Lapse,
     downtimes,
     gone_at,
     lapse_lines,
     lapses_of,
+    say_silent,
     say_unknown,
     silent_at,
     unproven,
@@ -53,10 +56,10 @@ from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import SIGN_MS, Unproven
 from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
-from loadmanager.engine.history.waits import Key
+from loadmanager.engine.history.waits import Key, Loss
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
-from loadmanager.leader.interruptions import losses_of
+from loadmanager.leader.interruptions import all_losses, losses_in
 
 SINCE_MS = 600_000
 EVENTS_MAX = 2_000
@@ -90,8 +93,8 @@ class _Read:
     """The outages and standstills that ended after the first moment, and within an hour after the
     second one.
     """
-    down: list[str]
-    """When the whole cluster was down."""
+    downs: list[Downtime]
+    """When the whole cluster was down, between or at one of the moments."""
 
 
 @click.command(cls=AdminCommand)
@@ -119,17 +122,18 @@ def compare(
     if since_ms >= until_ms:
         raise BadInputError(f"--since {clock(since_ms)} is not before {clock(until_ms)}")
     read = _read(admin, since_ms, until_ms)
-    if not read.then.loads and not read.now.loads:
+    if not any(moment.loads or moment.down for moment in _moments(read)):
         raise OperationalError(
             f"nothing is recorded of {clock(since_ms)} and of {clock(until_ms)}: "
             "there is nothing to compare"
         )
-    other, without, new = changed_owners(read.then, read.now, read.between)
+    losses = losses_in(read.downs)
+    other, without, new = changed_owners(read.then, read.now, read.between, losses)
     missing = missing_of(read.then, read.now, without, read.clients, read.cut_off, there=read.there)
     most, lapses = None if each else LINES, _lapses(read)
     parts: list[Shown] = [
         f"from {clock(since_ms)} to {clock(until_ms)} ({span(until_ms - since_ms)})",
-        [*_brokers(read), *_leaders(read), *read.down, *lapse_lines(lapses)],
+        [*_brokers(read), *_leaders(read), *map(str, read.downs), *lapse_lines(lapses)],
         [*_owners(other, without, new, len(read.then.bundles), most)],
         _loads(read),
         _traffic(read),
@@ -157,27 +161,13 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     clients = _between(
         admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
     )
-    cut_off, there, unknown, silent = _cut_off(admin, members.events, since_ms, until_ms)
+    downs = [it for it in downtimes(admin, since_ms) if it.begin < until_ms]
+    losses = _losses(members.events, downs, since_ms, until_ms)
+    cut_off, there, unknown, silent = _cut_off(admin, losses, since_ms, until_ms)
     changes = changes_of(admin, None, since_ms, until_ms, limit=CHANGES_MAX)
     changes.changes = list(filter(is_decided, changes.changes))
-    moments = []
-    for past, at_ms in zip(pasts, (since_ms, until_ms), strict=True):
-        of = [it for it in members.events if it.ts <= at_ms]
-        gone = gone_at(of, at_ms)
-        for name, text in silent_at(admin, past, at_ms).items():
-            gone.setdefault(name, text)
-        say_unknown(admin, at_ms, past)
-        bundles = [it for it in past.loads if it.kind == BundleLoad.kind]
-        owned = owners_at(bundles, [*owners.events, *of], at_ms)
-        led = led_of(of)
-        without_figures(owned, past.unknown)
-        loads = [it for it in past.loads if it.broker not in past.unknown]
-        moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
-        moment.unknown = past.unknown.keys()
-        moment.leader = None if led is None else led.of
-        lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
-        moment.started = {it.of for it in lately if it.event == "starts"}
-        moments.append(moment)
+    both = zip(pasts, (since_ms, until_ms), strict=True)
+    moments = [_moment(admin, past, at_ms, members.events, owners.events) for past, at_ms in both]
     between = [*owners.events, *moves.events, *members.events]
     notes = [*pasts[0].notes, *pasts[1].notes, *unknown]
     for events, what in ((owners, "owners"), (moves, "moves"), (clients, "clients")):
@@ -193,7 +183,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         there=there,
         changes=changes,
         notes=list(dict.fromkeys(notes)),
-        down=[str(it) for it in downtimes(admin, since_ms) if it.begin < until_ms],
+        downs=downs,
         unproven=unproven(admin, since_ms, until_ms + LAPSE_MS_MAX),
         missing={
             **pasts[0].missing,
@@ -205,14 +195,58 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     )
 
 
+def _moment(
+    admin: AdminClient,
+    past: LoadsOfAll,
+    at_ms: int,
+    members: Sequence[ArchivedEvent],
+    owners: Sequence[ArchivedEvent],
+) -> ClusterThen:
+    """The cluster at a moment; what is not known of it goes to the notes of `past`."""
+    of = [it for it in members if it.ts <= at_ms]
+    silences = say_silent(admin, at_ms, past)
+    gone = gone_at(of, at_ms)
+    for name, text in silent_at(admin, past, at_ms).items():
+        gone.setdefault(name, text)
+    if silences:
+        past.notes[:] = [f"of {clock(at_ms)} there is no load: {silences[-1]}"]
+        moment = ClusterThen(at_ms, {}, [], gone)
+        moment.down = silences[-1]
+        return moment
+    say_unknown(admin, at_ms, past)
+    bundles = [it for it in past.loads if it.kind == BundleLoad.kind]
+    owned = owners_at(bundles, [*owners, *of], at_ms)
+    led = led_of(of)
+    without_figures(owned, past.unknown)
+    loads = [it for it in past.loads if it.broker not in past.unknown]
+    moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
+    moment.unknown = past.unknown.keys()
+    moment.leader = None if led is None else led.of
+    lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
+    moment.started = {it.of for it in lately if it.event == "starts"}
+    return moment
+
+
+def _losses(
+    members: Sequence[ArchivedEvent], downs: Sequence[Downtime], since_ms: int, until_ms: int
+) -> list[Loss]:
+    """Those of brokers between, also of those of which nobody was left to record them: they had
+    ended by their last signs, whenever that counts as a loss: at the second moment at the latest.
+    """
+    losses = all_losses([it.record_as(MemberChange) for it in members], downs)
+    return [
+        Loss(it.broker, min(it.ts, until_ms), it.unheard_ms)
+        for it in losses
+        if since_ms < it.ts and it.ts - it.unheard_ms <= until_ms
+    ]
+
+
 def _cut_off(
-    admin: AdminClient, members: Sequence[ArchivedEvent], since_ms: int, until_ms: int
+    admin: AdminClient, losses: Sequence[Loss], since_ms: int, until_ms: int
 ) -> tuple[list[ClientStep], set[Key], list[str], dict[str, str]]:
     """The clients of lost brokers that are not back; which were there then; what of them is not
     known; who was silent.
     """
-    changes = [it.record_as(MemberChange) for it in members]
-    losses = [it for it in losses_of(changes) if since_ms < it.ts <= until_ms]
     if not losses:
         return [], set(), [], {}
     steps, notes, missing = client_steps(admin, since_ms, until_ms)
@@ -252,6 +286,9 @@ def _brokers(read: _Read) -> Iterator[str]:
     """Who came, left, restarted or changed its version."""
     before, after = read.then.there(), read.now.there()
     yield f"{count_of(len(before), 'broker')} then, {len(after)} now"
+    for moment in _moments(read):
+        if moment.down:
+            yield f"NO BROKER RAN at {clock(moment.at_ms)}, as far as it is recorded"
     within = _within(read)
     starts = Counter(it.of for it in within if it.event == "starts")
     left = dict[str, list[MemberChange]]()
@@ -286,16 +323,24 @@ def _versions(read: _Read, names: Iterable[str]) -> Iterator[str]:
 
 def _leaders(read: _Read) -> Iterator[str]:
     terms = [it for it in _within(read) if it.event == "leads"]
-    was, led = (moment.leader or "nobody, as far as it is recorded," for moment in _moments(read))
+    was, led = (_led(moment) for moment in _moments(read))
     if not terms:
-        if was == led:
+        if was == led and not read.downs:
             yield f"{led} led all the time"
         else:
-            yield f"{was} led then, and {led} at the end: no term that began between is recorded"
+            none = "" if read.now.down else ": no term that began between is recorded"
+            yield f"{was} led then, and {led} at the end{none}"
         return
     each = ", ".join(f"{it.of} since {time_of_day(it.ts)} (term {it.epoch})" for it in terms[-5:])
     more = f"{len(terms) - 5} more terms, and " if len(terms) > 5 else ""
-    yield f"{was} led then; the leader changed {_times(len(terms))}: {more}{each}"
+    end = f"; {led} led at the end" if read.now.down else ""
+    yield f"{was} led then; the leader changed {_times(len(terms))}: {more}{each}{end}"
+
+
+def _led(moment: ClusterThen) -> str:
+    if moment.down:
+        return "nobody"
+    return moment.leader or "nobody, as far as it is recorded,"
 
 
 def _moments(read: _Read) -> tuple[ClusterThen, ClusterThen]:
@@ -409,7 +454,9 @@ def _missing(read: _Read, missing: Missing, most: int | None) -> Iterator[str]:
             "of topics, only the busiest of each broker are recorded (loadManagerHistoryMaxTopics):"
             " others are compared by their namespaces only"
         )
-    if any(not moment.brokers() and not moment.unknown for moment in _moments(read)):
+    if any(moment.down for moment in _moments(read)):
+        yield "traffic is not compared: no broker ran at one of the moments"
+    elif any(not moment.brokers() and not moment.unknown for moment in _moments(read)):
         yield "no broker is recorded at one of the moments: see below"
 
 
@@ -449,6 +496,7 @@ def _document(
         name: {
             "at": moment.at_ms,
             "leader": moment.leader,
+            "down": moment.down or None,
             "gone": dict(moment.gone),
             "there": sorted(moment.there()),
             "brokers": moment.brokers(),

@@ -21,6 +21,7 @@ from loadmanager.cli.admin.bundle_show import full_name, in_full
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_decisions import KINDS, decisions_of
+from loadmanager.cli.admin.returned import count_decisions
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import at_option, since_option, until_of, until_option
 from loadmanager.cli.admin.under_way import slow_moves_of
@@ -85,6 +86,8 @@ def decisions(admin: AdminClient, at: int | None, limit: int, **given: Any) -> O
         _add_earlier(admin, wanted, decided)
     decided.decisions.sort(key=lambda decision: -decision.ts)
     decided.raw.sort(key=lambda decision: -int(decision["ts"]))
+    if at is None:
+        count_decisions(admin, decided.decisions, decided.raw)
     lines = [line for decision in decided.decisions for line in lines_of(decision)]
     names = [name for name in (wanted.bundle, wanted.broker) if name]
     parts: list[Shown] = [] if wanted.until is not None else [slow_moves_of(admin, names)]

@@ -67,9 +67,13 @@ class ClusterThen:
     """Brokers that had started a moment before: they may have recorded no load yet."""
     unknown: Set[str] = frozenset()
     """Brokers of which no load of the moment is known."""
+    down: str = field(default="", init=False)
+    """That no broker ran, in a sentence: then nothing had an owner, and nothing carried traffic."""
 
     def there(self) -> set[str]:
         """The brokers that were there."""
+        if self.down:
+            return set()
         return {*self.brokers(), *self.started, *self.unknown} - self.gone.keys()
 
     def brokers(self) -> dict[str, Figures]:
@@ -182,13 +186,17 @@ class Missing:
 
 
 def causes_of(
-    changed: Iterable[tuple[str, str | None, str | None]], events: Iterable[ArchivedEvent]
+    changed: Iterable[tuple[str, str | None, str | None]],
+    events: Iterable[ArchivedEvent],
+    losses: Iterable[Loss] = (),
 ) -> list[Changed]:
     """Bundle, owner before and after, with the cause: of a bundle that changed its owner several
     times, that of the last time. `events`: what was recorded between, of moves, owners and members,
-    the oldest first.
+    the oldest first; `losses`: those of brokers, of which some may be recorded by nobody.
     """
     causes = _Causes()
+    for loss in losses:
+        causes.left.setdefault(loss.broker, []).append((loss.ts, LEFT["lost"]))
     for event in events:
         if event.kind == OwnershipStep.kind:
             causes.step(event.record_as(OwnershipStep))
@@ -243,14 +251,19 @@ class _Causes:
     def _left(self, bundle: str, broker: str) -> str:
         """Why a broker left first after it had got a bundle: others had that when it left again."""
         since_ms = self.since.get((bundle, broker), 0)
-        return next((why for at_ms, why in self.left.get(broker, ()) if at_ms >= since_ms), "")
+        left = sorted(self.left.get(broker, ()))
+        return next((why for at_ms, why in left if at_ms >= since_ms), "")
 
 
 def changed_owners(
-    then: ClusterThen, now: ClusterThen, events: Sequence[ArchivedEvent]
+    then: ClusterThen,
+    now: ClusterThen,
+    events: Sequence[ArchivedEvent],
+    losses: Sequence[Loss] = (),
 ) -> tuple[list[Changed], list[Changed], list[str]]:
     """Bundles with another owner; those that have none any more; and those that are new, because
-    others were split or merged, or because nobody had looked them up before.
+    others were split or merged, or because nobody had looked them up before. `events` and `losses`:
+    see `causes_of`.
     """
     changed = list[tuple[str, str | None, str | None]]()
     for bundle, was in sorted(then.bundles.items()):
@@ -265,7 +278,7 @@ def changed_owners(
         if it.owner is not None
         and ((was_not := then.bundles.get(bundle)) is None or was_not.owner is None)
     ]
-    caused = causes_of(changed, events)
+    caused = causes_of(changed, events, losses)
     without = [it for it in caused if it.after is None]
     return [it for it in caused if it.after is not None], without, new
 
@@ -292,7 +305,7 @@ def missing_of(
     before, after = (moment.sums(unknown, tenants=False) for moment in (then, now))
     missing = Missing(uncounted=sorted(unknown))
     missing.bundles = [it for it in without if it.cause not in REPLACED]
-    for name, was in sorted(before.items()):
+    for name, was in () if then.down or now.down else sorted(before.items()):
         of = after.get(name, {})
         if name in silent_about:
             continue
@@ -314,6 +327,8 @@ def missing_of(
 def _quiet_topics(
     then: ClusterThen, now: ClusterThen, unknown: Iterable[str], namespaces: Sequence[str]
 ) -> tuple[list[str], bool]:
+    if then.down or now.down:
+        return [], True
     had, have, whole = then.topics(), now.topics(), now.has_all_topics()
     unknown_of = dict[str, list[str]]()
     for bundle in unknown:

@@ -223,11 +223,7 @@ def say_down(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> None:
     lapses = lapses_of(unproven(admin, at_ms, at_ms + LAPSE_MS_MAX))
     past.outages = [it.then for it in lapses if it.covers(at_ms)]
     past.outages += outage_now(admin, at_ms)
-    if past.silent:
-        downs = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
-        silences = downs or silence_around(admin, at_ms)
-        past.down = bool(silences)
-        past.outages[:0] = silences
+    past.outages[:0] = say_silent(admin, at_ms, past)
     later = _later_changes(admin, at_ms)
     past.lost = lost_about(admin, at_ms, later)
     past.notes[:0] = [*past.outages, *lost_lines(past.lost)]
@@ -263,6 +259,18 @@ class Doubts(NamedTuple):
         """Those of a time."""
         lapses = lapses_of(unproven(admin, since_ms, until_ms + LAPSE_MS_MAX))
         return cls(lapses, _later_changes(admin, since_ms, until_ms))
+
+
+def say_silent(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> list[str]:
+    """Have the loads of a moment say whether the whole cluster was down; in sentences, if it was,
+    or if no broker recorded anything.
+    """
+    if not past.silent:
+        return []
+    downs = [str(it) for it in downtimes(admin, at_ms) if it.begin <= at_ms]
+    silences = downs or silence_around(admin, at_ms)
+    past.down = bool(silences)
+    return silences
 
 
 def unknown_loads(

@@ -25,6 +25,7 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
 from loadmanager.cli.admin.shapes import Names
+from loadmanager.cli.admin.silence import last_client, silence_in_records, silent_since
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import at_option, clock, since_option, span
 from loadmanager.cli.terminal import Cell, Shown, table
@@ -35,6 +36,7 @@ from loadmanager.engine.history.clients import (
     ClientStep,
 )
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
+from loadmanager.engine.history.records import TopicLoad
 from loadmanager.engine.history.waits import (
     Interrupted,
     Loss,
@@ -125,6 +127,7 @@ def _attached_now(admin: AdminClient, text: str, limit: int) -> Output:
     if any(each.held_since is not None for each in answer.clients):
         notes.append(WAITS_TOO)
     if (exact := _exactly(text, answer)) is not None:
+        notes += _silence(admin, exact, answer)
         notes.append(f"who publishes and reads it: `loadmanager admin topics stats {exact}`")
     if answer.total > len(rows):
         notes.append(f"and {answer.total - len(rows)} more: a longer text, or --limit")
@@ -166,6 +169,16 @@ def _attached_at(admin: AdminClient, text: str, at_ms: int, limit: int) -> Outpu
     )
     data = [msgspec.to_builtins(it) for it in there]
     return Output(data, parts, status=0 if rows else 1, missing=missing)
+
+
+def _silence(admin: AdminClient, topic: str, answer: ClientsFound) -> list[str]:
+    """Since when nothing is published to an open topic, and when its last client left."""
+    it = next(it for it in answer.topics if it.topic == topic)
+    if it.rate_in:
+        return []
+    lines = silent_since(it.published) if it.published else []
+    lines = lines or silence_in_records(admin, TopicLoad.kind, topic)
+    return [*lines, *([] if it.producers or it.consumers else last_client(admin, topic))]
 
 
 def _exactly(text: str, answer: ClientsFound) -> str | None:

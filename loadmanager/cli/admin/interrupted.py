@@ -75,7 +75,8 @@ def interrupted(
     long each waited until it was attached again, and who is not back; the worst first.
 
     A client that comes back and leaves again within 90 s without a message only tried to: it waits
-    on until it comes for longer, or with a message.
+    on until it comes for longer, or with a message. One that comes after more than 25 s may have
+    given up already: it is back once it has stayed for ten seconds.
 
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is

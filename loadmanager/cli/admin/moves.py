@@ -18,6 +18,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.interruptions import todays_interruptions
 from loadmanager.cli.admin.past_wishes import documents_then, pause_then
+from loadmanager.cli.admin.returned import count_moves
 from loadmanager.cli.admin.sentences import clients, ordered, paused_text, so_far_text
 from loadmanager.cli.admin.times import (
     Duration,
@@ -79,8 +80,8 @@ ENDED_SO = {
     MoveState.EXPIRED: "expired",
 }
 BACK = (
-    "back: with its first receipt or delivery, while the leader counted; `loadmanager admin "
-    "interrupted MOVE` names each client"
+    "back: with its first receipt or delivery, while the leader counted, or by their own records "
+    "once they were attached again; `loadmanager admin interrupted MOVE` names each client"
 )
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
@@ -104,17 +105,19 @@ def moves_list(
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
     if since is not None or until is not None:
         past = moves_between(admin, since, until, limit)
+        is_more = at is None and count_moves(admin, past.moves, ())
         ended = [(clock(move.ended_at or 0), *_row(move, 0)) for move in past.moves]
         shown = table(("ended", *headers), ended) if ended else "no move ended then"
         paused = [] if at is None else [*_open_then(admin, at), *pause_then(admin, at)]
-        notes = (*_meant(past.moves), *paused, *incomplete(past.notes))
+        notes = (*_meant(past.moves, is_more=is_more), *paused, *incomplete(past.notes))
         return Output(past.data, (shown, *notes), missing=past.missing)
     answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
+    is_more = count_moves(admin, answer.moves, raw["moves"])
     present_ms = now_ms()
     rows = [_with_time(move, _row(move, present_ms)) for move in answer.moves]
     shown = table((*headers[:-1], "when", headers[-1]), rows) if rows else NO_MOVE
     parts: list[Any] = [shown, *_earlier(answer.moves), *_taken_up(answer.taken_up)]
-    parts += _meant(answer.moves)
+    parts += _meant(answer.moves, is_more=is_more)
     if answer.paused is not None:
         parts.append(paused_text(answer.paused))
     parts += todays_interruptions(admin)
@@ -149,11 +152,14 @@ def _taken_up(ids: Sequence[str]) -> list[str]:
     return [f"made by an earlier leader, and their clients counted by this one: {', '.join(ids)}"]
 
 
-def _meant(moves: Sequence[Move]) -> list[str]:
-    """Which clients are meant by those that are back, if of some move not all are."""
+def _meant(moves: Sequence[Move], *, is_more: bool) -> list[str]:
+    """Which clients are meant by those that are back, if of some move not all are, or `is_more`
+    than its leader had counted.
+    """
     outcomes = [it.outcome for it in moves if it.outcome is not None]
     backs = [(it.clients_back, it.clients_closed or 0) for it in outcomes]
-    return [BACK] if any(back is not None and back < closed for back, closed in backs) else []
+    is_less = any(back is not None and back < closed for back, closed in backs)
+    return [BACK] if is_less or is_more else []
 
 
 @dataclass(slots=True)

@@ -105,7 +105,9 @@ class TopicStats(TypedDict):
 
     subscriptions: dict[str, SubscriptionStats]
     publishers: list[PublisherStats]
+    msgRateIn: NotRequired[float]
     storageSize: NotRequired[int]
+    lastPublishTimeStamp: NotRequired[int]
 
 
 class LimitShown(TypedDict):

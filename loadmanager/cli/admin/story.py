@@ -41,7 +41,9 @@ from loadmanager.cli.admin.names_then import near_then
 from loadmanager.cli.admin.nearest import did_you_mean
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
+from loadmanager.cli.admin.returned import count_decisions
 from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.silence import silence_of
 from loadmanager.cli.admin.times import (
     at_option,
     clock,
@@ -63,6 +65,7 @@ from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.documents.decisions import DecisionShown
 
 DECISION_ID = re.compile(r"\d{1,12}-m?\d{1,12}")
 ENDS = ("Owned", "Free")
@@ -157,12 +160,14 @@ def _story(
     first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
+    decisions = _decisions(admin, newest, whole_after_ms, until)
     parts: list[Shown] = [
-        _lines(_dated_lines(told_once(newest, name), down, _lapses(admin, newest), whole_after_ms))
+        _lines(_dated_lines(told_once(newest, name), down, _lapses(admin, newest), decisions))
         or _nothing(admin, name, since, until)
     ]
     parts += [
         _load(admin, name, names, (since, until)) or [],
+        _silence(admin, names, until),
         away_lines(admin, names, since, until),
     ]
     if len(newest) == limit:
@@ -193,7 +198,8 @@ def story_of_all(
     first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
     down = [it for it in downtimes(admin, first) if first < it.begin < last]
     whole_after_ms = newest[0].last if len(newest) >= at_most else -inf
-    dated = _dated_lines(newest, down, _lapses(admin, newest), whole_after_ms)
+    decisions = _decisions(admin, newest, whole_after_ms, until)
+    dated = _dated_lines(newest, down, _lapses(admin, newest), decisions)
     cut_off = len(dated) > limit or len(newest) >= at_most
     dated = dated[-limit:]
     parts: list[Shown] = [_lines(dated) or "nothing is recorded of that time"]
@@ -334,19 +340,29 @@ def _parents(events: Sequence[ArchivedEvent]) -> set[str]:
     return {parent for parent in parents if isinstance(parent, str) and parent}
 
 
+def _decisions(
+    admin: AdminClient, events: Sequence[ArchivedEvent], whole_after_ms: float, until: int | None
+) -> list[DecisionShown]:
+    """Those among the events; of moves with the clients that are back by now, unless they are to be
+    told as they were at a time.
+    """
+    decided = [event for event in events if event.kind.startswith("decision.")]
+    decisions = decisions_of(decided, whole_after_ms)
+    if until is None:
+        count_decisions(admin, decisions, ())
+    return decisions
+
+
 def _dated_lines(
     events: Sequence[ArchivedEvent],
     down_times: Sequence[Downtime],
     lapses: Sequence[Lapse],
-    whole_after_ms: float,
+    decisions: Sequence[DecisionShown],
 ) -> list[tuple[int, list[str]]]:
     """When each event was that there is something to say of, the oldest first: a line, and one
     below it for its reason.
     """
-    dated: list[tuple[int, list[str]]] = []
-    decided = [event for event in events if event.kind.startswith("decision.")]
-    decisions = decisions_of(decided, whole_after_ms)
-    dated += [(decision.ts, lines_of(decision)) for decision in decisions]
+    dated = [(decision.ts, lines_of(decision)) for decision in decisions]
     orders = list(_orders(events))
     members = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
     for event in events:
@@ -552,6 +568,13 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
         for event in ("attached", "left", "refused", "held", "freed")
     },
 }
+
+
+def _silence(admin: AdminClient, names: Sequence[str], until: int | None) -> list[str]:
+    """Since when nothing is published to a topic or bundle; `names`: see `_load`."""
+    bundle = next((it for it in names if "_0x" in it), None)
+    of = next((it for it in names if "://" in it), bundle)
+    return [] if of is None else silence_of(admin, of, bundle, until)
 
 
 def _rates(part: ArchivedSeries) -> dict[int, float]:

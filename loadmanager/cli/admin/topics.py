@@ -23,7 +23,7 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
-from loadmanager.cli.admin.times import at_option
+from loadmanager.cli.admin.times import at_option, clock
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
@@ -388,8 +388,8 @@ def unread_text(subscriptions: Mapping[str, object], stored_bytes: int) -> str:
 @at_option
 def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     """Show the traffic, subscriptions, consumers and producers of a topic, or of all its
-    partitions. With --at, its traffic then, if it was among those that are recorded; `find TOPIC
-    --at` has who was attached.
+    partitions; and of one without traffic since when it is silent. With --at, its traffic then, if
+    it was among those that are recorded; `find TOPIC --at` has who was attached.
     """
     if at is not None:
         name = str(TopicName.parse(topic))
@@ -438,7 +438,8 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     ]
     head = [f"{count_of(count, 'partition')}, in sum:"] if count else []
     figures += filter(None, [unread_text(stats["subscriptions"], stats.get("storageSize", 0))])
-    parts: list[Shown] = [[*head, *figures]]
+    silence = _silence(admin, topic, stats, has_clients=bool(consumers or producers))
+    parts: list[Shown] = [[*silence, *head, *figures]]
     if subscriptions:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
         parts.append(table(headers, subscriptions))
@@ -450,11 +451,31 @@ def topics_stats(admin: AdminClient, topic: str, at: int | None) -> Output:
     return Output(raw, tuple(parts))
 
 
+def _silence(admin: AdminClient, topic: str, stats: TopicStats, *, has_clients: bool) -> list[str]:
+    """Since when nothing is published to a topic, and when its last client left; nothing of one
+    with traffic.
+    """
+    from loadmanager.cli.admin.silence import (  # they take time
+        last_client,
+        silence_in_records,
+        silent_since,
+    )
+
+    name = str(TopicName.parse(topic))
+    if stats.get("msgRateIn"):
+        return []
+    last_ms = stats.get("lastPublishTimeStamp")
+    lines = silent_since(last_ms) if last_ms else silence_in_records(admin, "topic_load", name)
+    return [*lines, *([] if has_clients else last_client(admin, name))]
+
+
 def _figure(name: str, value: object) -> str:
     """A figure of Pulsar's document with its unit, as its name says it."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return str(value)
     number = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    if name.endswith("TimeStamp"):
+        return clock(int(value)) if value else "not known"
     if name.startswith("msgThroughput"):
         return f"{number} bytes/s"
     if name.startswith("msgRate"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from loadmanager.cli.admin.absences import ONE_LOSS_MS, by_records, misses_clients, since_down
+from loadmanager.cli.admin.absences import since_down
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import interrupted_between
 from loadmanager.cli.admin.downtimes import Downtime, Lapse, downtimes, lapses_of, unproven
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.interruptions import ONE_LOSS_MS, by_records, misses_clients
 
 LATELY_MS = 3_600_000
 """Brokers that left within this time are named, also when they are back, and those that could not

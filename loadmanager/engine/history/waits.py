@@ -21,6 +21,12 @@ TRIED_MS = 90_000
 for the answer in vain, for 30 s, say, because a limit holds its connection. Its broker reads both
 late, and maybe slowly.
 """
+GIVES_UP_MS = 25_000
+"""A client that waited for longer may have given up, after 30 s as a rule, when its broker reads
+what it had sent: that it comes, and that it leaves.
+"""
+GIVEN_UP_MS = 10_000
+"""The broker has read the second within this time after the first, as a rule."""
 UNSURE_MS = 600_000
 """A client that may have ended before its broker was lost, and comes within this time, had not."""
 Key = tuple[str, str, str, str]
@@ -203,10 +209,17 @@ class _Timeline:
         self.all.append(interrupted)
 
     def end(self, as_of_ms: float) -> None:
-        """Those that tried in vain, and came again a moment ago, may only try once more."""
+        """Those that tried in vain, and came again a moment ago, may only try once more; those that
+        came after they may have given up may leave at once.
+        """
         for key, waits in list(self.came.items()):
-            if waits.tried and key in self.present and self._is_short(waits, as_of_ms):
+            came_ms = waits.back_at or 0
+            if key not in self.present:
+                continue
+            if waits.tried and self._is_short(waits, as_of_ms):
                 self._waits_on(key)
+            elif came_ms - waits.since > GIVES_UP_MS and as_of_ms - came_ms < GIVEN_UP_MS:
+                waits.back_at, waits.back, waits.over = None, "", ""
 
 
 def interruptions_of(
@@ -219,7 +232,8 @@ def interruptions_of(
     `as_of_ms`: the records are those until then.
 
     A client is back with the first attachment that has a message or lasts, and not with one that it
-    leaves within 90 s without a message; nor with the next one, until it has lasted so long. A
+    leaves within 90 s without a message; nor with the next one, until it has lasted so long; nor
+    with one after more than 25 s, until it has lasted for ten: it may have given up by then. A
     client that its broker closed, and that closed itself meanwhile, is not told to be back.
     """
     timeline = _Timeline()

@@ -86,7 +86,7 @@ STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one 
 def table(day: Day) -> list[Row]:
     absences = AbsenceRecords(day)
     outage_list = outages(absences.silences, day.owners, day.corrections, absences.evidence)
-    of_day = [outage for outage in outage_list if outage.at_ms >= day.start_ms]
+    of_day = [it for it in outage_list if it.at_ms + (it.late_ms or 0.0) >= day.start_ms]
     names = {unowned.bundle for outage in of_day for unowned in outage.bundles}
     clients = clients_per_bundle(names, day) if names else None
     return [_row(outage, clients) for outage in of_day]

@@ -158,6 +158,23 @@ def test_a_client_that_only_tries_to_come_back_waits_on() -> None:
     assert [broker for broker, _ in waits.tried] == ["b2", "b2", "b3"]
 
 
+def test_a_client_that_may_have_given_up_is_not_back_at_once() -> None:
+    """Its broker reads late that it comes, and a moment after that that it left; until then nobody
+    knows. One that comes soon has not given up.
+    """
+    steps = [_step(1, "attached", "b1"), *_try(41_000, 900, "b2")]
+    for read, now_ms in ((2, 41_001), (2, 41_800), (3, 42_000)):
+        waits = interruptions_of(steps[:read], [Loss("b1", 1_000)], as_of_ms=now_ms)
+        assert _told(waits, now_ms) == [("p", 1_000, now_ms - 1_000, "")]
+    stays = [*steps[:1], _step(41_000, "attached", "b2")]
+    waits = interruptions_of(stays, [Loss("b1", 1_000)], as_of_ms=51_000)
+    assert _told(waits) == [("p", 1_000, 40_000, "b2")]
+    assert waits[0].tried == []
+    soon = [*steps[:1], _step(3_000, "attached", "b2")]
+    waits = interruptions_of(soon, [Loss("b1", 1_000)], as_of_ms=3_001)
+    assert _told(waits) == [("p", 1_000, 2_000, "b2")]
+
+
 def test_a_try_ends_also_after_the_next_one_began() -> None:
     """A broker that reads late notices late that its client gave up, and has gone elsewhere."""
     (first, gave_up), second = _try(40_000, 30_000, "b2"), _step(65_000, "attached", "b3")
