@@ -65,7 +65,7 @@ class GoalPlanning:
         """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
         does not wait until another plan is made. `patient`: see `planner.planning`.
 
-        Raises `NotFoundError` for a broker that does not report.
+        Raises `NotFoundError` for a broker that does not report, or if none does.
         """
         async with contextlib.nullcontext() if at_once else self._one_at_a_time:
             settings = self.load_manager.strategies.value
@@ -75,6 +75,8 @@ class GoalPlanning:
             if snapshot.extensible:
                 owners = self.moves.cluster.view.owners
                 snapshot = await in_pieces(published.as_reported(snapshot, dict(owners)))
+            if not snapshot.reports:
+                raise NotFoundError("No broker has reported its load to this leader yet")
             memory: BalancedMemory = self.load_manager.memories.of(balanced.SHEDDER)
             remembered = memory.model
             usage = self.load_manager.usage

@@ -19,8 +19,10 @@ from loadmanager.engine.load.learned import (
     ERROR,
     FELL,
     JUMPS,
+    LIMIT,
     OFFSET,
     REPORTS,
+    RESIZED,
     ROSE,
     SAME,
     SHOWN,
@@ -36,6 +38,8 @@ from loadmanager.engine.load.usage_model import CPU, Doubt
 
 FULL = 0.98
 """A sensor that shows more than this shows at least so much."""
+TOP = 0.9
+"""One that stands still above this may be that of a full broker: some machines end there."""
 ACQUAINTED = 8
 """A broker is known after so many reports; before, its sensor surprises and contradicts nobody."""
 CONTRADICTS, CONTRADICTS_MAX, CONTRADICTS_ERRORS, CONTRADICTS_PART = 0.1, 0.2, 2.5, 0.65
@@ -49,11 +53,14 @@ DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
 `TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
 """
 STUCK_REPORTS, STUCK_CHANGE = 4, 0.03
+SAME_TO = 1e-6
 COARSE, STEP_GROWS = 0.04, 1.2
 """A sensor that has changed again and again, and by more than this each time, shows few values, as
 one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
 greater change lets the least one be forgotten by this factor.
 """
+LIMIT_CHANGE, LIMIT_REPORTS = 1.25, 5
+"""A limit that has changed by so many times counts once as many reports in a row have it."""
 JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 """A sensor that jumps by more than this from report to report, whatever its traffic does, is
 mistrusted: a standard deviation.
@@ -75,18 +82,24 @@ class CpuSensors:
         state: Array,
         first: NDArray[np.bool_],
     ) -> None:
-        """`used`: what they show, as a part of the limit times the `weight` of the CPU; `state`:
+        """`used`: what they show, as a part of what they say they have, times the `weight` of the
+        CPU; `state`:
         what is remembered of each broker, as `learned` says, `[figure, broker]`: judging changes
         it; `first`: of whom nothing was known before this report.
         """
         self.state, self.first = state, first
-        self.shown = np.clip(used, 0.0, 2 * weight)
-        self.sensed: NDArray[np.bool_] = columns.limits[CPU] > 0
-        """Who has a sensor, by its own word."""
         self.timed = columns.updated_ms > 0
         """Whose report says when it was made."""
         self.new = (columns.updated_ms != state[UPDATED]) | ~self.timed
         """Who has reported since the last cycle."""
+        self._said = said = columns.limits[CPU]
+        self.sensed: NDArray[np.bool_] = said > 0
+        """Who has a sensor, by its own word."""
+        self.limits = self._limits(said)
+        """How much CPU each has; 0 where nobody ever said it."""
+        self.used = np.divide(used * said, self.limits, out=used.copy(), where=self.sensed)
+        """What they show, as a part of that, times the weight."""
+        self.shown = np.clip(self.used, 0.0, 2 * weight)
         self.full = FULL * weight
         """What a broker shows at least that is full."""
         self.counts = bool(used.any())
@@ -96,6 +109,15 @@ class CpuSensors:
         jumps = state[JUMPS][self.sensed & self.acquainted]
         self.noise = float(np.median(jumps)) ** 0.5 if len(jumps) else 0.0
         """Their usual noise before these reports: a standard deviation."""
+
+    def _limits(self, said: Array) -> Array:
+        """What they say, or said before: one that says something else has to repeat it."""
+        before = self.state[LIMIT]
+        differs = self.sensed & (before > 0)
+        differs &= (said > LIMIT_CHANGE * before) | (LIMIT_CHANGE * said < before)
+        self.state[RESIZED] = np.where(differs, self.state[RESIZED] + self.new, 0.0)
+        keeps = ~self.sensed | (differs & (self.state[RESIZED] < LIMIT_REPORTS))
+        return np.where(keeps, before, said)
 
     @property
     def _mistrusted(self) -> NDArray[np.bool_]:
@@ -172,11 +194,11 @@ class CpuSensors:
         state[JUMPS] += np.where(tells, jumps, 0.0)
         state[SURPRISE] = np.where(tells, surprise, state[SURPRISE])
 
-    def contradict(self, expected: Array, lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def contradict(self, expected: Array, excused: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which jump, or show far less than the model makes likely; more, anything may use.
 
-        `expected`: the usage by idle part and traffic alone; `lost`: whose bundles of great cost
-        have just left.
+        `expected`: the usage by idle part and traffic alone; `excused`: who may show less, as
+        bundles of great cost have just left, or the model is wrong.
         """
         state, doubted = self.state, self._mistrusted
         less = np.where(doubted, 0.0, np.minimum(state[OFFSET], 0.0))
@@ -185,7 +207,7 @@ class CpuSensors:
         errors = np.clip(CONTRADICTS_ERRORS * state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
         low: NDArray[np.bool_] = usual - self.shown > errors
         low &= (self.shown < CONTRADICTS_PART * usual) & (doubted | self.acquainted)
-        low &= ~self.is_full & ~lost
+        low &= ~self.is_full & ~excused
         low |= state[JUMPS] > JUMPS_MAX**2
         if self.sensed.any() and float(np.median(state[ERROR][self.sensed])) > ACCUSES_MAX:
             low[:] = False
@@ -209,9 +231,10 @@ class CpuSensors:
         state, doubted = self.state, self._mistrusted
         change = np.abs(self.shown - state[SHOWN])
         most = np.where(state[STEP] > 0, STEP_GROWS * state[STEP], COARSE)
-        changes = self.new & ~self.first & (change >= 1e-6)
+        changes = self.new & ~self.first & (change >= SAME_TO)
         state[STEP] = np.where(changes, np.minimum(most, change), state[STEP])
-        same = self.new & ~self.first & (change < 1e-6) & ~self.is_full & self.timed
+        same = self.new & ~self.first & (change < SAME_TO) & self.timed
+        same &= self.shown < TOP / FULL * self.full
         state[SINCE] = np.where(same & (state[SAME] > 0) | ~self.new, state[SINCE], traffic)
         state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
         changed, step = cost * np.abs(traffic - state[SINCE]), self.step
@@ -230,6 +253,11 @@ class CpuSensors:
         """What to tell of each broker whose sensor does not count. `says`: what the model makes
         likely, with its `error`.
         """
+        for row in np.flatnonzero(self.state[RESIZED] > 0).tolist():
+            now, before = (f"{limit[row] / 100:g}" for limit in (self._said, self.limits))
+            text = f"it says that it has {now} CPUs, and said {before} before, which counts"
+            text += f" until {LIMIT_REPORTS} reports in a row say something else"
+            yield Doubt(names[row], "LimitMistrusted", text)
         for row in np.flatnonzero(~self.trusted).tolist():
             model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"
             if not self.sensed[row]:

@@ -13,19 +13,20 @@ from loadmanager.engine.load.reports import NUMBER_MAX
 
 UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, LIMIT = range(10)
 USUAL, CAME, CAME_SQUARES, USUAL_BYTES, CAME_BYTES, STILL = range(LIMIT + 1, LIMIT + 7)
-SURPRISE, JUMPS, STEP, ROSE, FELL, BESIDE = range(STILL + 1, STILL + 7)
+SURPRISE, JUMPS, STEP, ROSE, FELL, RESIZED, BESIDE = range(STILL + 1, STILL + 8)
 ERRORS_BESIDE = BESIDE + 3
 FIGURES = ERRORS_BESIDE + 3
 """What is remembered of a broker. `TRAFFIC` and `SHOWN`: traffic / limit and the sensor in the last
 report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in the first of them.
-`LIMIT`: its CPU when it last said it. `USUAL`, `USUAL_BYTES`: its sensor and its bytes/s, smoothed.
-`CAME`, `CAME_BYTES`: the usage and the bytes/s that were expected of bundles that came; `STILL`:
-reports in a row that did not follow them. `SURPRISE`: what the last report showed more than the
-model; `JUMPS`: the variance of what it shows from one report to the next, beside what traffic
-explains. `STEP`: the least that the sensor changed by lately, when it changed; 0: it never did.
-`ROSE`: what it rose by at once while its traffic did not, as another process begins; `FELL`: what
-of that it fell by again a moment ago. `BESIDE`: what is used of the other three resources beside
-traffic; `ERRORS_BESIDE`: the model's errors there, as `ERROR` is that of the CPU.
+`LIMIT`: its CPU when it last said it, and `RESIZED`: reports in a row that say another one.
+`USUAL`, `USUAL_BYTES`: its sensor and its bytes/s, smoothed. `CAME`, `CAME_BYTES`: the usage and
+the bytes/s that were expected of bundles that came; `STILL`: reports in a row that did not follow
+them. `SURPRISE`: what the last report showed more than the model; `JUMPS`: the variance of what it
+shows from one report to the next, beside what traffic explains. `STEP`: the least that the sensor
+changed by lately, when it changed; 0: it never did. `ROSE`: what it rose by at once while its
+traffic did not, as another process begins; `FELL`: what of that it fell by again a moment ago.
+`BESIDE`: what is used of the other three resources beside traffic; `ERRORS_BESIDE`: the model's
+errors there, as `ERROR` is that of the CPU.
 """
 DIGITS = 6
 IDLE_DOUBT = 0.02

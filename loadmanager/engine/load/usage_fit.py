@@ -81,9 +81,15 @@ HALF_USED_BYTES_S = 1e7
 
 LEVEL_OF_CLIENTS, LEVEL_STEP = 0.1, 0.3
 """How fast the usual traffic follows what the clients send, and by what part at most in a cycle."""
+FAR_ABOVE = 10.0
+"""What clients have sent for two cycles is at most so many times what is usual from now on."""
 RISE, OUTRUNS = 1.1, 0.1
 """Above this part of their usual traffic, what the clients send says nothing if it makes so much
 more usage likely than all sensors together show: then bytes came that cost less than is known.
+"""
+IMPOSSIBLE, IMPOSSIBLE_PART = 1.3, 0.25
+"""Where this part of the brokers would use so many times all they have, and do not, the model is
+wrong.
 """
 
 
@@ -107,18 +113,18 @@ class _Fit:
     ) -> None:
         self.columns, self.averages, self.before = columns, averages, before
         usages, self.limits = columns.usages(weights), columns.limits.copy()
-        self.measured = usages.max(axis=0, initial=0.0)
-        self.cards = NetworkCards(columns, weights, usages)
-        self.usages = np.vstack((usages[:IN], self.cards.used))
         self.state, self.first = self._remembered()
         self.sensors = sensors = CpuSensors(
             columns, usages[CPU], weights.cpu, self.state, self.first
         )
-        self.sensed = sensors.sensed
-        self.shown, self.new, self.counts_cpu = sensors.shown, sensors.new, sensors.counts
+        usages[CPU], self.limits[CPU] = sensors.used, sensors.limits
+        self.measured = usages.max(axis=0, initial=0.0)
+        self.cards = NetworkCards(columns, weights, usages)
+        self.usages = np.vstack((usages[:IN], self.cards.used))
+        self.sensed, self.shown, self.new = sensors.sensed, sensors.shown, sensors.new
+        self.counts_cpu = sensors.counts
         self.steadiness = min(1.0, NOISE_USUAL / max(sensors.noise, 1e-9))
         """Noisier sensors teach less."""
-        self.limits[CPU] = np.where(self.sensed, self.limits[CPU], self.state[LIMIT])
         limits = self.limits[CPU][self.limits[CPU] > 0]
         mean = limits.mean() if len(limits) else 100.0
         self.limit = np.where(self.limits[CPU] > 0, self.limits[CPU], mean)
@@ -129,8 +135,10 @@ class _Fit:
         self.away = self.part_of_usual < DIP
         self.settled = np.ones(len(columns.names))
         """How much a report teaches of what brokers use beside traffic: see `_settled`."""
-        self.outrun = False
-        """Whether traffic rose by far more than sensors follow."""
+        self.outrun = self.wrong = False
+        """Whether traffic rose by far more than sensors follow; or they show, together, far less
+        than the model has.
+        """
         self.moves = moved_costs.no_attribution(
             self._moved(), before.differs, before.late, len(self.shown)
         )
@@ -210,7 +218,7 @@ class _Fit:
         dearness[rows] = class_costs.dearness(self.costs, last)
         traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
-        self.outrun = self._outrun(traffic)
+        self.outrun, self.wrong = self._outrun(traffic)
         self.settled = settled = self._settled(traffic)
         if learning and not (self.away or self.outrun):
             learned = self._learn_all(traffic, settled, before)
@@ -225,12 +233,12 @@ class _Fit:
             self.state[SINCE] *= times  # costs that change are no change of traffic
         if learning:
             if len(rows):
-                step = LEVEL_OF_CLIENTS * (self.total - level)
-                level += min(step, LEVEL_STEP * level) if level >= 1 else step
+                level = self._usual_traffic(level)
             self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
             self.state[LIMIT] = self.limits[CPU]
             self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
             np.round(self.state, DIGITS, out=self.state)
+            np.nan_to_num(self.state, copy=False)  # of reports with figures that no machine has
         return self._model(learned, dearness, level)
 
     def _settled(self, traffic: Array) -> Array:
@@ -246,6 +254,7 @@ class _Fit:
         of brokers that are known.
         """
         band = np.maximum(SURPRISE_MIN, SURPRISES * self.state[ERROR])
+        expected = np.minimum(expected, self.sensors.full)  # nobody uses more than all it has
         near: Array = np.clip(self.shown, expected - band, expected + band)
         np.copyto(near, self.shown, where=self.first | ~self.sensors.acquainted)
         return near
@@ -254,13 +263,27 @@ class _Fit:
         expected: Array = idle + self.state[OFFSET] + cost * traffic
         return expected
 
-    def _outrun(self, traffic: Array) -> bool:
-        """Whether the clients send far more than usual, and sensors do not follow."""
+    def _outrun(self, traffic: Array) -> tuple[bool, bool]:
+        """Whether the clients send far more than usual, and sensors do not follow; and whether the
+        model is wrong, whatever they send.
+        """
         tells = self._tells(self.before, traffic) & self.sensors.acquainted
-        if self.part_of_usual <= RISE or not (self.counts_cpu and tells.any()):
-            return False
-        expected = self._expected(cost_of(self.before), idle_of(self.before), traffic)
-        return float((expected - self.shown)[tells].mean()) > OUTRUNS
+        if not (self.counts_cpu and tells.any()):
+            return False, False
+        expected = self._expected(cost_of(self.before), idle_of(self.before), traffic)[tells]
+        more = expected - self.shown[tells]
+        outrun = self.part_of_usual > RISE and float(more.mean()) > OUTRUNS
+        impossible = int((expected > IMPOSSIBLE * self.sensors.full).sum())
+        wrong = impossible >= max(2, IMPOSSIBLE_PART * len(expected))
+        return outrun, wrong or float(np.sort(more)[(len(more) - 1) // 2]) > OUTRUNS
+
+    def _usual_traffic(self, before: float) -> float:
+        """What the clients usually send, after this cycle."""
+        step = LEVEL_OF_CLIENTS * (self.total - before)
+        if before < 1:
+            return before + step
+        lasting = min(self.total, float((self.state[TRAFFIC] * self.limit).sum()))
+        return max(before + min(step, LEVEL_STEP * before), lasting / FAR_ABOVE)
 
     def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
         """The idle part and the cost of all brokers together."""
@@ -319,7 +342,7 @@ class _Fit:
             return 0.0, 0.0
         low, high = float(traffic[few].mean()), float(traffic[many].mean())
         idle, busy = float(np.median(shown[few])), float(shown[many].mean())
-        if idle >= busy:
+        if idle >= busy or high <= max(low, WORK_MIN):
             return 0.0, 0.0
         without = idle - (busy - idle) / (high - low) * low
         bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
@@ -351,6 +374,8 @@ class _Fit:
             deviation=max(self.moves.differs, follows.DIFFER_LEAST) * np.sqrt(state[CAME_SQUARES]),
         )
         self.sensors.follow(changes, cost * (traffic - state[TRAFFIC]), self.bytes_s)
+        if self.wrong:  # what came was expected to cost more than it does
+            self.sensors.begin_sums(np.ones_like(self.first), self.bytes_s)
 
     def _learn_moves(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What bundles cost that moved a moment ago."""
@@ -376,7 +401,7 @@ class _Fit:
         band = np.maximum(SURPRISE_MIN, SURPRISES * state[ERROR])
         bounded = np.clip(surprise, -band, band)
         bounded = np.where(sensors.is_full, np.maximum(bounded, 0.0), bounded)
-        contradict = sensors.contradict(idle + cost * traffic, self.moves.lost)
+        contradict = sensors.contradict(idle + cost * traffic, self.moves.lost | self.wrong)
         believed = sensors.trusted & self.new & self.counts_cpu & ~contradict
         gain = np.maximum(GAIN * self.steadiness, 1 / (state[REPORTS] + 2))
         gain = np.where(believed, settled * gain, 0.0)
@@ -482,7 +507,7 @@ class _Fit:
         base[CPU] = idle + offset if self.counts_cpu else 0.0
         per_byte[CPU] = cost / self.limit
         if not self.counts_cpu and not base[1:].any() and not per_byte.any():
-            count, total = len(columns.names), float(self.bytes_s.sum())
+            count, total = max(len(columns.names), 1), float(self.bytes_s.sum())
             per_byte[CPU] = 0.5 * count / (total if total >= 1 else count * HALF_USED_BYTES_S)
             trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
         apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
@@ -518,9 +543,14 @@ class _Fit:
             carried=carried,
             doubts=tuple(self._doubts(trusted, base[CPU] + cost * state[TRAFFIC], error)),
             part_of_usual=self.part_of_usual,
-            outruns=self.outrun,
+            misjudges=self._misjudges(),
             noise=self.sensors.noise,
         )
+
+    def _misjudges(self) -> str:
+        if self.outrun:
+            return "sensors do not follow: what it costs is not known yet"
+        return "sensors show far less than is likely: what it costs is learned" * self.wrong
 
     def _by_bytes(self) -> tuple[Array, Array]:
         """The usage that a byte/s adds of what counts bytes, and what is used beside that."""

@@ -73,9 +73,9 @@ class UsageModel:
     """The part of their usual traffic that the clients make."""
     noise: float
     """The usual noise of the sensors: a standard deviation."""
-    outruns: bool
-    """Whether that is far more than sensors follow, so that the model knows what it costs no
-    more.
+    misjudges: str
+    """How sensors together contradict the model, so that it knows no more what traffic costs; empty
+    if they do not.
     """
 
     @property

@@ -195,8 +195,8 @@ def _waits(
     sends = f"the clients send {model.part_of_usual:.0%} of their usual traffic"
     if model.dip is not None:
         return f"{sends}: these figures say nothing"
-    if model.outruns and not (model.trusted & (model.measured > SHOWN_HIGH)).any():
-        return f"{sends}, and sensors do not follow: what it costs is not known yet"
+    if model.misjudges and not (model.trusted & (model.measured > SHOWN_HIGH)).any():
+        return f"{sends}, and {model.misjudges}"
     if float(model.used.max(initial=0.0)) > OVERLOAD:
         return None
     if away_ms - away_since_ms > WAITS_MS and snapshot.now_ms - away_ms <= BACK_MS:
