@@ -69,8 +69,10 @@ async def test_nothing_of_now_is_shown_as_of_then(tmp_path: Path) -> None:
         assert not page.errors
 
 
-async def stopped_together(served: Served, stop: int, start: int) -> None:
-    """Brokers that stop in order, and start again, at about one time; the second is the leader."""
+async def stopped_together(served: Served, stop: int, start: int, *, in_order: bool = True) -> None:
+    """Brokers that stop in order, or die, and start again, at about one time; the second is the
+    leader.
+    """
     for index in range(2):
         of: dict[str, Any] = {"broker": served.broker_id(index), "of": served.broker_id(index)}
         load = BrokerLoad(
@@ -78,9 +80,10 @@ async def stopped_together(served: Served, stop: int, start: int) -> None:
         )
         changes = [
             MemberChange(ts=stop - 9 * MINUTE, event="starts", **of),
-            MemberChange(ts=stop + 100 * index, event="stops", **of),
             MemberChange(ts=start, event="starts", **of),
         ]
+        if in_order:
+            changes.insert(1, MemberChange(ts=stop + 100 * index, event="stops", **of))
         if index:
             changes.append(MemberChange(ts=stop - 8 * MINUTE, event="leads", epoch=7, **of))
         await written(served, index, load, *changes)
@@ -106,6 +109,24 @@ async def test_a_short_orderly_stop_of_the_whole_cluster(tmp_path: Path) -> None
         assert "had stopped in order since" in await page.text(".summary")
         await nobody(page, go(ended + 1_000, "The whole cluster was down, for 4.0 s, until"))
         assert "all brokers had stopped in order." in await page.text(".summary")
+        assert not page.errors
+
+
+async def test_a_short_crash_of_the_whole_cluster(tmp_path: Path) -> None:
+    """Each broker starts again after it, so that none lived through it."""
+    crash = SystemClock().now_ms() - 20 * MINUTE
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        await stopped_together(served, crash, crash + 6_000, in_order=False)
+        spans = [
+            (100, crash - 10 * MINUTE, crash + 2_000),
+            (101, crash + 6_000, crash + MINUTE),
+        ]
+        recorded_in(tmp_path, spans)
+        await page.size(1200, 800)
+        await page.go(f"{served.url()}/ui?at={when_of(crash + 3_000)}&last=600")
+        await page.wait_text("The whole cluster was down, for 4.0 s at most, until", ".summary")
+        assert "stopped in order" not in await page.text(".summary")
+        assert not await page.value("document.querySelectorAll('.broker.active').length")
         assert not page.errors
 
 

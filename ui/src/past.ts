@@ -196,6 +196,7 @@ export interface Down {
 
 const START_MS = 60_000;
 const DOWN_MS = 15_000; // so long no broker is silent that lives
+const CLOCKS_MS = 1_000; // the clocks of two brokers may be so far apart
 
 // From when on the archives that answer have records, and when the cluster was down since.
 export interface Recorded {
@@ -212,31 +213,54 @@ export async function askRecorded(): Promise<Recorded> {
   );
   const runs = parts.flatMap(({ recorded }) => recorded).sort((a, b) => a.begin - b.begin);
   const downs: Down[] = [];
+  const lastOfAll = Math.max(0, ...runs.map(({ end }) => end));
   let last = Infinity;
   for (const { begin, end } of runs) {
     const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
     if (begin > last && started && !isDaemon) {
-      const inOrder = allStopped(parts, last, begin);
+      const down = { begin: last, end: begin };
+      const there = wereThere(parts, last);
+      const inOrder = there.every(([part]) => stopped(part, down));
       // Others may have lived through a short one.
-      if (inOrder || begin - last > DOWN_MS) downs.push({ begin: last, end: begin, inOrder });
+      const allEnded = () => there.every(([part, sign]) => hasEnded(part, sign, lastOfAll));
+      if (inOrder || begin - last > DOWN_MS || allEnded()) downs.push({ ...down, inOrder });
     }
     last = last === Infinity ? end : Math.max(last, end);
   }
   return { begin: runs[0]?.begin ?? Infinity, ends: runs.map(({ end }) => end), downs };
 }
 
-// As `downs_of` of leader/interruptions.py.
-function allStopped(parts: ArchivedEvents[], begin: number, downUntil: number): boolean {
-  const there = parts.filter(({ recorded }) =>
-    recorded.some(({ end }) => begin - end >= 0 && begin - end <= START_MS),
+// As `downs_of` of leader/interruptions.py: the brokers that were there, each with its last sign.
+function wereThere(parts: ArchivedEvents[], begin: number): [ArchivedEvents, number][] {
+  const signs = parts.map((part): [ArchivedEvents, number] => [
+    part,
+    Math.max(...part.recorded.map(({ end }) => end).filter((end) => end <= begin)),
+  ]);
+  return signs.filter(([, sign]) => begin - sign <= START_MS);
+}
+
+function stopped({ part, events: some }: ArchivedEvents, down: { begin: number; end: number }): boolean {
+  const until: Record<string, number> = {
+    starts: down.begin,
+    stops: Math.min(down.begin + DOWN_MS, down.end),
+  };
+  const own = some.find(
+    ({ ts, record }) => text(record, "of") === part && ts <= (until[text(record, "event")] ?? -1),
   );
-  return there.every(({ part, events: some }) => {
-    const until: Record<string, number> = { starts: begin, stops: Math.min(begin + DOWN_MS, downUntil) };
-    const own = some.find(
-      ({ ts, record }) => text(record, "of") === part && ts <= (until[text(record, "event")] ?? -1),
-    );
-    return own !== undefined && text(own.record, "event") === "stops";
-  });
+  return own !== undefined && text(own.record, "event") === "stops";
+}
+
+// The next that is recorded of a broker is that it starts, or it is silent since.
+function hasEnded({ part, recorded, events: some }: ArchivedEvents, sign: number, last: number): boolean {
+  const again = Math.min(...recorded.map(({ begin }) => begin).filter((begin) => begin > sign));
+  if (again === Infinity) return last - sign > DOWN_MS;
+  return some.some(
+    ({ ts, record }) =>
+      text(record, "event") === "starts" &&
+      text(record, "of") === part &&
+      ts >= again - CLOCKS_MS &&
+      ts <= again + START_MS,
+  );
 }
 
 // What a client did, or what was done to it, the newest first.
