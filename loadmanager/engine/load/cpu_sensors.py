@@ -115,8 +115,10 @@ class CpuSensors:
         before = self.state[LIMIT]
         differs = self.sensed & (before > 0)
         differs &= (said > LIMIT_CHANGE * before) | (LIMIT_CHANGE * said < before)
-        self.state[RESIZED] = np.where(differs, self.state[RESIZED] + self.new, 0.0)
-        keeps = ~self.sensed | (differs & (self.state[RESIZED] < LIMIT_REPORTS))
+        reports = self.state[RESIZED] + self.new
+        differs &= reports < LIMIT_REPORTS
+        self.state[RESIZED] = np.where(differs, reports, 0.0)
+        keeps = ~self.sensed | differs
         return np.where(keeps, before, said)
 
     @property

@@ -7,6 +7,7 @@ tightest limit counts, and usage is read from the group that has it.
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,10 +133,15 @@ def _stat(path: Path, name: str) -> int | None:
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file of the system; None if it cannot be read."""
+    """The text of a file of the system; None if it is not there or cannot be read.
+
+    Raises `OSError` if no file can be opened now: no file is no limit, but this says nothing of it.
+    """
     try:
         return path.read_text().strip()
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.system.descriptors import no_descriptors
 
 from loadmanager.kit.system.cgroup import Cgroup
 
@@ -43,6 +44,10 @@ def test_v2_container(tmp_path: Path) -> None:
     assert group is not None
     assert (group.cpu_limit_cores(), group.cpu_used_s()) == (1.5, 2.5)
     assert (group.memory_limit_bytes(), group.memory_used_bytes()) == (2 * GIB, GIB * 3 // 4)
+    with no_descriptors():  # a quota that cannot be read now is not none
+        for read in (group.cpu_limit_cores, group.memory_limit_bytes):
+            with pytest.raises(OSError, match="open files"):
+                read()
 
 
 def test_v2_without_limits(tmp_path: Path) -> None:
