@@ -204,6 +204,26 @@ class BundleAverages(Mapping[str, BundleData]):
             self._settled.pop(broker_id, None)
         return changed
 
+    def repeat(self, times: Mapping[str, int]) -> None:
+        """Brokers carry what they reported last: count it so many times again in their bundles'
+        quick averages, which else would stay for minutes as they were before a step.
+        """
+        times = {broker: count for broker, count in times.items() if broker in self._reported}
+        if not times:
+            return
+        self._own_table()
+        rows = [self._rows(broker, self._reported[broker].bundles)[0] for broker in times]
+        sizes = list(map(len, rows))
+        where = np.concatenate(rows)
+        numbers = np.repeat([self._numbers.get(broker, -1.0) for broker in times], sizes)
+        counts = np.repeat(np.fromiter(times.values(), np.int64), sizes)
+        own = self._table[REPORTER, where] == numbers  # others have reported some since
+        where, counts = where[own], counts[own]
+        last, quick = self._table[LAST, where], self._table[QUICK, where]
+        for done in range(int(counts.max(initial=0))):  # the same, however often it is called
+            quick = np.where(done < counts, quick + QUICK_WEIGHT * (last - quick), quick)
+        self._table[QUICK, where] = quick
+
     def gone(self, broker_id: str) -> None:
         """Forget which bundles a broker has; their averages stay."""
         self._flush()
@@ -335,13 +355,11 @@ class BundleAverages(Mapping[str, BundleData]):
     def __contains__(self, bundle: object) -> bool:
         return bundle in self._row_of
 
-    def by_throughput(self, broker_id: str, bundles: Sequence[str]) -> Ordered:
-        """A broker's bundles that have averages, by short-term throughput (bytes/s)."""
-        return self._ordered(broker_id, bundles, "throughput", SHORT + 2)
-
-    def by_rate(self, broker_id: str, bundles: Sequence[str]) -> Ordered:
-        """A broker's bundles that have averages, by short-term rate (messages/s)."""
-        return self._ordered(broker_id, bundles, "rate", SHORT + 4)
+    def ordered(
+        self, by: Literal["throughput", "rate"], broker_id: str, bundles: Sequence[str]
+    ) -> Ordered:
+        """A broker's bundles that have averages, by short-term bytes/s, or by messages/s."""
+        return self._ordered(broker_id, bundles, by, SHORT + (2 if by == "throughput" else 4))
 
     def names(self, broker_id: str, bundles: Sequence[str]) -> Sequence[str]:
         """A broker's bundles that have averages, in order of name: the order of what follows."""

@@ -8,6 +8,7 @@ bundle whenever any broker writes, so that averages run faster the more brokers 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -35,6 +36,10 @@ ABSENT_MS_MAX = 24 * 3600_000
 PENDING_MS_MAX = 60_000
 """A placement that no report shows within this time does not count any more; one whose broker has
 reported nothing since counts until it does, as brokers that little happens to report rarely.
+"""
+REPEATS_MS, LATE_MS, REPEATS_MAX = 60_000, 30_000, 60
+"""A broker that has not reported for so long carries what it reported last, as brokers report only
+what changes: that counts as one more sample each minute, so many times at most.
 """
 NO_OWNERS: Mapping[str, str] = {}
 NO_VERSIONS: Mapping[str, str] = {}
@@ -136,6 +141,10 @@ class ClusterView:
         """The same, of those whose brokers have reported nothing since."""
         self._reported_ms: dict[str, int] = {}
         """brokerId → when its last report came, in the modular manager."""
+        self._repeated: dict[str, int] = {}
+        """brokerId → how often what it reported last has counted again."""
+        self._repeats_ms: float = math.inf
+        """When that of a broker does so next."""
         self._unloaded_ms = _Times()
         self._unloaded_brokers_ms = _Times()
         self._unreported_ms = _Times()
@@ -152,6 +161,7 @@ class ClusterView:
     ) -> None:
         """A broker reported. Bundles in its report are no longer under way."""
         self.forget_old(now_ms)  # or else a bundle's averages would depend on who asked when
+        self._repeat(now_ms)
         if isinstance(report, BrokerLoadData):
             if broker_id in self.reports:
                 self.gone(broker_id, now_ms)
@@ -164,6 +174,8 @@ class ClusterView:
         again = before is not None and 0 < report.last_update == before.last_update
         if not again:
             self._reported_ms[broker_id] = now_ms
+            self._repeated[broker_id] = 0
+            self._repeats_ms = min(self._repeats_ms, now_ms + REPEATS_MS + LATE_MS)
         self.time_averages.changed(broker_id)
         if self.bundle_data.observe(broker_id, report.last_stats) and before is not None:
             self._unreported_ms.set(before.last_stats.keys() - report.last_stats.keys(), now_ms)
@@ -180,6 +192,23 @@ class ClusterView:
             if self._unconfirmed_ms and not again:
                 on_its_way = self._pending.get(broker_id, {})
                 self._forget_placements([it for it in on_its_way if it in self._unconfirmed_ms])
+
+    def _repeat(self, now_ms: int) -> None:
+        """Have what brokers reported last count again that have not reported for a while."""
+        if now_ms < self._repeats_ms:
+            return
+        times, next_ms = dict[str, int](), math.inf
+        for broker_id, repeated in self._repeated.items():
+            since_ms = self._reported_ms[broker_id] + LATE_MS
+            count = min((now_ms - since_ms) // REPEATS_MS, REPEATS_MAX)
+            if count > repeated:
+                times[broker_id] = count - repeated
+                self._repeated[broker_id] = count
+            if max(count, repeated) < REPEATS_MAX:
+                next_ms = min(next_ms, since_ms + (max(count, repeated) + 1) * REPEATS_MS)
+        self._repeats_ms = next_ms
+        if times:
+            self.bundle_data.repeat(times)
 
     def observe_top_bundles(self, top_bundles: Mapping[str, TopBundlesLoadData]) -> None:
         """The brokers published their busiest bundles (extensible manager): brokerId → bundles."""
@@ -216,6 +245,7 @@ class ClusterView:
         self._unreported_ms.set(coming, now_ms)
         self.load_data.pop(broker_id, None)
         self._reported_ms.pop(broker_id, None)
+        self._repeated.pop(broker_id, None)
         self._forget_placements(coming)
 
     def placed(self, bundle: str, broker_id: str, now_ms: int) -> None:
@@ -310,6 +340,7 @@ class ClusterView:
         copies, for one decision before the next event.
         """
         self.forget_old(now_ms)
+        self._repeat(now_ms)
         if not passing:
             self._forget_moves(now_ms, settings.grace_period_minutes * 60_000)
         reports, averages, pending = self._present, self.bundle_data, self._pending

@@ -180,13 +180,13 @@ class ClusterSnapshot:
         """The broker's bundles that have averages, with their short-term throughput (bytes/s);
         largest first, then by name. Sorted once.
         """
-        return self.averages.by_throughput(broker, self.reports[broker].bundles)
+        return self.averages.ordered("throughput", broker, self.reports[broker].bundles)
 
     def by_rate(self, broker: str) -> Ordered:
         """The broker's bundles that have averages, with their short-term rate (messages/s); largest
         first, then by name. Sorted once.
         """
-        return self.averages.by_rate(broker, self.reports[broker].bundles)
+        return self.averages.ordered("rate", broker, self.reports[broker].bundles)
 
     def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
         """This snapshot with more bundles in `to_place`, except those on their way to a broker. Of

@@ -52,19 +52,19 @@ def test_a_change_of_one_does_not_show_in_another(steps: list[tuple[object, ...]
             assert dict(each) == expected
             loads = {bundle: data.short_term_data.rate for bundle, data in expected.items()}
             ordered = sorted(loads, key=lambda bundle: (-loads[bundle], bundle))
-            assert [bundle for bundle, _ in each.by_rate("x", BUNDLES)] == ordered
+            assert [bundle for bundle, _ in each.ordered("rate", "x", BUNDLES)] == ordered
 
 
 def test_orders_are_those_of_ones_own_averages() -> None:
     """Original and copy were changed equally often, and differently."""
     averages, (one, other) = BundleAverages(), BUNDLES[:2]
     averages.observe("a", dict.fromkeys((one, other), NamespaceBundleStats(msg_rate_in=1.0)))
-    averages.by_rate("a", (one, other))
+    averages.ordered("rate", "a", (one, other))
     copied = averages.copy()
     copied.observe("a", {other: NamespaceBundleStats(msg_rate_in=500.0)})
-    assert copied.by_rate("a", (one, other)).first(2) == [other, one]
+    assert copied.ordered("rate", "a", (one, other)).first(2) == [other, one]
     averages.observe("a", {one: NamespaceBundleStats(msg_rate_in=900.0)})
-    assert averages.by_rate("a", (one, other)).first(3) == [one, other]
+    assert averages.ordered("rate", "a", (one, other)).first(3) == [one, other]
 
 
 def test_a_quota_that_is_set_later_does_not_show_in_a_copy() -> None:
