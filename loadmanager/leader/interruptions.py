@@ -116,9 +116,9 @@ def steps_of(parts: Mapping[str, ArchivedEvents], begin_ms: int) -> StepsOfClien
 
 
 def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown]:
-    """The times that ended later than this, the oldest first, by what is recorded of brokers. A
-    short one is known only if each broker had stopped in order, starts again after it, or gave no
-    sign since: others may have lived through it.
+    """The times that ended later than this, the oldest first, by what is recorded of brokers: each
+    had stopped in order, starts again after it, or gave no sign since. Others may have lived
+    through it, and could not write their archives, as on a full disk.
     """
     of_all, downs = list(parts), list[ClusterDown]()
     last_ms = max((run.end for part in of_all for run in part.recorded), default=0)
@@ -128,7 +128,7 @@ def downs_of(parts: Iterable[ArchivedEvents], since_ms: int) -> list[ClusterDown
             continue
         there = _last_signs(of_all, begin)
         in_order = all(_stopped(part, begin, end) for part, _ in there)
-        if in_order or end - begin > DOWN_MS or all(_ended(*each, last_ms) for each in there):
+        if in_order or all(_ended(*each, last_ms) for each in there):
             ended = {
                 part.part: sign
                 for part, sign in there

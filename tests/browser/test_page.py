@@ -752,7 +752,6 @@ async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
     async with serving(values=in_folder(tmp_path)) as served, browser() as page:
         first = served.broker_id(0)
         step = a_decision(begin - minute, "place", bundle=FIRST, destination=first)
-        start = MemberChange(ts=end + 500, broker=first, of=first, event="starts")
         stopped = begin - 50 * minute
         for index in range(2):
             of = {"broker": served.broker_id(index), "of": served.broker_id(index)}
@@ -760,8 +759,9 @@ async def test_that_the_whole_cluster_was_down(tmp_path: Path) -> None:
                 served, index,
                 MemberChange(ts=stopped - 100, event="stops", **of),
                 MemberChange(ts=begin - minute + 500, event="starts", **of),
+                MemberChange(ts=end + 500, event="starts", **of),
             )  # fmt: skip
-        await written(served, 0, step, start)
+        await written(served, 0, step)
         recorded_in(
             tmp_path,
             [

@@ -95,6 +95,16 @@ def test_a_short_time_counts_if_every_broker_starts_after_it(event: str) -> None
     assert told == [(broker, 104_000, 4_000) for broker in down.ended]
 
 
+def test_a_full_disk_and_the_crash_of_one_broker_are_no_crash_of_all() -> None:
+    """No archive could be written; the brokers that lived go on without a start."""
+    parts = [
+        a_part("b1", [(0, 100_000), (190_000, 300_000)], a_change(190_100, "b1", "starts")),
+        a_part("b2", [(0, 99_000), (180_000, 300_000)]),
+        a_part("b3", [(0, 101_000), (179_000, 300_000)]),
+    ]
+    assert downs_of(parts, 0) == []
+
+
 @pytest.mark.parametrize(
     ("other", "until_ms", "is_down"),
     [

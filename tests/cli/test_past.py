@@ -487,7 +487,7 @@ async def test_a_time_in_which_no_broker_recorded_anything(
     """
     now = SystemClock().now_ms() // 1000 * 1000
     async with serving(values=in_folder(tmp_path)) as served:
-        shell, name = Shell(served, capsys), served.broker_id(0)
+        shell = Shell(served, capsys)
         for index in range(2):
             of = served.broker_id(index)
             start = MemberChange(ts=now - 90 * MINUTE, broker=of, of=of, event="starts")
@@ -499,8 +499,10 @@ async def test_a_time_in_which_no_broker_recorded_anything(
         out = (await shell.run("status", "--at", clock(now - 50 * MINUTE)))[1]
         until = clock(now - 40 * MINUTE)
         assert f"no broker recorded anything from {clock(first)} to {until}: all had" in out
-        start = MemberChange(ts=now - 40 * MINUTE + 500, broker=name, of=name, event="starts")
-        await written(served, 0, start)
+        for index in range(2):
+            of = served.broker_id(index)
+            start = MemberChange(ts=now - 40 * MINUTE + 500, broker=of, of=of, event="starts")
+            await written(served, index, start)
         recorded_in(tmp_path, [(1, now - 90 * MINUTE, first), (2, now - 40 * MINUTE, last)])
         out = (await shell.run("status", "--at", clock(now - 50 * MINUTE)))[1]
         down = f"the whole cluster was down from {clock(first)} at the earliest to {until}"

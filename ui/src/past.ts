@@ -221,9 +221,9 @@ export async function askRecorded(): Promise<Recorded> {
       const down = { begin: last, end: begin };
       const there = wereThere(parts, last);
       const inOrder = there.every(([part]) => stopped(part, down));
-      // Others may have lived through a short one.
-      const allEnded = () => there.every(([part, sign]) => hasEnded(part, sign, lastOfAll));
-      if (inOrder || begin - last > DOWN_MS || allEnded()) downs.push({ ...down, inOrder });
+      // Others may have lived through it, and could not write their archives.
+      const allEnded = there.every(([part, sign]) => hasEnded(part, sign, lastOfAll));
+      if (inOrder || allEnded) downs.push({ ...down, inOrder });
     }
     last = last === Infinity ? end : Math.max(last, end);
   }
