@@ -57,6 +57,8 @@ async def test_what_cannot_be_written_is_said_to_be_missing(
             status, out, _ = await shell.run("status")
             assert f"ARCHIVE: {missing}" in out
             assert status == 0
+            (said,) = (await shell.json("status"))["lacking"]
+            assert said.startswith(missing)
             assert f"NOT ALL IS RECORDED: the archives of {name} lack" in out
             _, out, _ = await shell.run("moves", "list")
             assert f"NOT ALL IS RECORDED: the archives of {name} lack" in out

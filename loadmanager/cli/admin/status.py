@@ -174,17 +174,19 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     )
     lines += _over(admin, cluster, absences, lapses, downs, each=each)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
-    lines += [*todays_interruptions(admin), *_lacking(admin)]
+    lines += todays_interruptions(admin)
+    lacking = _lacking(admin)
+    lines += [f"ARCHIVE: {line}" for line in lacking]
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
-    return Output({**raw, "noAnswer": silent}, lines)
+    return Output({**raw, "noAnswer": silent, "lacking": lacking}, lines)
 
 
 def _lacking(admin: AdminClient) -> list[str]:
     """That archives cannot be read or written, or lack something of the last day; it is no reason
     for another exit status here.
     """
-    lines = [f"ARCHIVE: {line}" for line in admin.lacking.lines()]
+    lines = admin.lacking.lines()
     admin.lacking = Lacking()
     return lines
 

@@ -77,7 +77,10 @@ DROPPED = counter(
     "loadmanager_archive_dropped_records",
     "Records that the archive lacks: it could not keep up, or was broken",
 )
-FAILURES = counter("loadmanager_archive_failures", "Times that the archive could not be written")
+FAILURES = counter(
+    "loadmanager_archive_failures",
+    "Times that the archive could not be written, or had to begin anew",
+)
 FORGOTTEN = counter(
     "loadmanager_archive_forgotten_rows",
     "Rows of the archive that were deleted before their time, to keep within its size",
@@ -382,7 +385,7 @@ class Archive:
         else:
             forget_log(self._path)
         self._inode, self._run, self._dropped_before = None, 0, self.dropped
-        self._gaps.append(UnrecordedSpan(0, now_ms, reason.splitlines()[0]))
+        self._gaps.append(UnrecordedSpan(0, now_ms, reason))
         log.warning(
             "the archive cannot be used: a new one begins",
             file=str(self._path),

@@ -62,6 +62,8 @@ CREATE TABLE about(name INTEGER, ts INTEGER, event INTEGER, PRIMARY KEY(name, ts
 """
 GAPS = "CREATE TABLE IF NOT EXISTS gap(begin INTEGER, ended INTEGER, reason TEXT)"
 """Times of which records are missing; files of earlier versions of this format have no such."""
+OF_MAIN = "*** in database main ***"
+"""Before what SQLite says of damage."""
 UNUSABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA)
 
 
@@ -178,7 +180,7 @@ class ArchiveFile:
                 (text,) = db.execute("PRAGMA quick_check(1)").fetchone()
             except sqlite3.DatabaseError as error:
                 text = str(error)
-        return "" if text == "ok" else text
+        return "" if text == "ok" else " ".join(text.removeprefix(OF_MAIN).split())
 
     def _look(self) -> list[tuple[int, int] | None]:
         """Inode and size of the file and of its log; None: it is not there."""

@@ -545,6 +545,7 @@ async def test_a_question_finds_what_the_writer_does_not_see(tmp_path: Path) -> 
         with pytest.raises(OperationalError, match="malformed"):
             await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))
         await until(lambda: path_in(tmp_path).with_suffix(".aside").exists())
+        assert archive.failures == 1
         archive.append(a_step(NOW))
         await until(lambda: archive.written == 1)
         answer = await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))
