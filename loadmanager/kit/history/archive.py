@@ -205,7 +205,7 @@ class Archive:
         gaps, recorded_ms = [*self._gaps], self._recorded_ms
         late = self._clock.now_ms() - recorded_ms > LATE_MS and self._thread is not None
         if self._trouble or late:
-            reason = self._trouble or "its disk does not answer"
+            reason = self._trouble or "its disk is slow, or does not answer"
             gaps.append(UnrecordedSpan(recorded_ms, None, reason))
         return gaps
 

@@ -496,6 +496,23 @@ async def test_what_is_not_written_is_said_to_be_missing(tmp_path: Path) -> None
         assert (answer.unrecorded, len(answer.recorded)) == ([], 1)
 
 
+async def test_a_writer_that_does_not_come_round_is_told(tmp_path: Path) -> None:
+    """As on a disk that hangs, which raises no error: nothing was written for half a minute."""
+    clock = Clock()
+    where = HistorySettings(directory=str(tmp_path))
+    archive = Archive(where, ARCHIVED, cluster="c", broker=BROKER, clock=clock)
+    archive.start()
+    await until(lambda: archive.bytes_used > 0)
+
+    def late() -> bool:
+        clock.now += 40_000
+        return any(it.end is None and "slow" in it.reason for it in archive.unrecorded_now())
+
+    await until(late)
+    await until(lambda: not archive.unrecorded_now())
+    await archive.close()
+
+
 async def test_what_was_dropped_meanwhile_is_missing_for_good(tmp_path: Path) -> None:
     """The file says of which time it was, and why."""
     async with an_archive(tmp_path, waiting_max=10) as archive:
