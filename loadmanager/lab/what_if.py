@@ -63,7 +63,8 @@ class WhatIf:
     def _check(self, day: DayOfLoad) -> None:
         if unknown := sorted({*self.without} - day.cores.keys()):
             names = ", ".join(sorted(day.cores)[:10])
-            raise BadInputError(f"no broker {unknown[0]} on this day; there are {names}")
+            text = f"no loads of broker {unknown[0]} are recorded on this day, only of {names}"
+            raise BadInputError(text)
         if unknown := sorted(self.tenants.keys() - {*map(_tenant, day.bundles)}):
             names = ", ".join(sorted({*map(_tenant, day.bundles)})[:10])
             raise BadInputError(f"no tenant {unknown[0]} on this day; there are {names}")

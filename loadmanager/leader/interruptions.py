@@ -308,6 +308,8 @@ class Interruptions:
     """
     by_leaders: bool = field(default=False, init=False)
     """Whether the clients are those that leaders counted."""
+    lacking: list[str] = field(default_factory=list, init=False)
+    """See `InterruptionsShown`."""
     unsure: int = field(default=0, init=False)
     """See `InterruptionsShown`."""
     unreturned: list[Decision] = field(default_factory=list, init=False)
@@ -394,6 +396,7 @@ class Interruptions:
             sum_ms=self.sum_ms,
             unheard_ms=self.unheard_ms,
             by_leaders=self.by_leaders,
+            lacking=self.lacking,
             unsure=self.unsure,
             returned=self.returned,
         )
@@ -456,6 +459,7 @@ async def interruptions_today(
     if len(events) == EVENTS_MAX:  # earlier ones are left out
         begin = max(begin, events[-1].ts)
     total = interruptions(begin, events)
+    total.lacking = lacking(answer, begin, now_ms)
     for each in uncounted_losses(absent, events, begin):
         total.add_absent(each)
     members = [it.record_as(MemberChange) for it in events if it.kind == MemberChange.kind]
@@ -469,7 +473,16 @@ async def interruptions_today(
             steps = await archives.events(STEPS, 0, until_ms, STEPS_MAX)
             of_all = await archives.events((MemberChange.kind,), 0, until_ms, CHANGES_MAX)
             await asyncio.to_thread(_count, total, steps, of_all, now_ms)
+    else:
+        total.take()
     return total.shown()
+
+
+def lacking(answer: AskedArchives, since_ms: int, until_ms: int) -> list[str]:
+    """The brokers whose archives did not answer, or say that they lack records of a time."""
+    parts = answer.parts.items()
+    some = {name for name, it in parts if any(a.touches(since_ms, until_ms) for a in it.unrecorded)}
+    return sorted(some | answer.silent)
 
 
 def _count(total: Interruptions, steps: AskedArchives, members: AskedArchives, now_ms: int) -> None:

@@ -300,6 +300,13 @@ def test_a_good_cluster_has_no_finding() -> None:
     assert told == {"brokers", "leader", "clocks", "settings"}
 
 
+def test_archives_that_lack_something() -> None:
+    """What they say is passed on."""
+    lacks = replace(_cluster(), archives=["b1:8080 has recorded nothing since 12:00:00Z"])
+    (finding,) = (it for it in cluster.check(lacks) if it.subject == "archive")
+    assert (finding.level, finding.text) == (WARNING, *lacks.archives)
+
+
 B3 = "b3:8080"
 
 

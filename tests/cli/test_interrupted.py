@@ -114,6 +114,27 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert (status, "no move 7-m7 is recorded yet" in err) == (1, True)
 
 
+async def test_a_name_that_nobody_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is an error, as for other commands; a part of a client that was not interrupted, and a
+    broker that interrupted nobody, are none.
+    """
+    now = SystemClock().now_ms()
+    async with serving(1, values=in_folder(tmp_path)) as served:
+        shell, broker = Shell(served, capsys), served.broker_id(0)
+        await written(served, 0, _step(now - 90_000, broker, "attached", "calm"))
+        status, _, err = await shell.run("interrupted", "nonsense")
+        assert (status, "no tenant nonsense is known" in err) == (1, True)
+        assert "nothing that is recorded of a client has it in it" in err
+        for name in ("calm", "10.0.3", broker, "acme"):
+            status, out, err = await shell.run("interrupted", name)
+            assert (status, out.startswith("no client is recorded")) == (0, True), (name, err)
+        status, _, err = await shell.run("brokers", "list", "--at", "1900-01-01")
+        assert (status, "1900-01-01 is before 1970: nothing is recorded of it" in err) == (2, True)
+        status, _, err = await shell.run("what-if", "--without", "127.0.0.1:9")
+        assert f"there is no broker 127.0.0.1:9; there are {broker}" in err
+        assert status == 1
+
+
 async def test_a_move_that_failed_is_the_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,7 +139,7 @@ def test_the_price_may_be_a_setting(root: Path, capsys: pytest.CaptureFixture[st
     ("words", "expected"),
     [
         ((), "nothing is different: give --without, --without-zone, --add, --times, --tenant or"),
-        (("--without", "b7"), "no broker b7 on this day; there are b0, b1"),
+        (("--without", "b7"), "no loads of broker b7 are recorded on this day, only of b0, b1"),
         (("--tenant", "x=2"), "no tenant x on this day; there are t0, t1"),
         (("--tenant", "t0"), "t0: TENANT=TIMES is expected"),
         (("--tenant", "t0=nan"), "t0=nan: TENANT=TIMES is expected"),

@@ -80,7 +80,7 @@ def test_a_lost_broker_does_not_come_back() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (WhatIf(without=("nobody:8080",)), "no broker nobody:8080"),
+        (WhatIf(without=("nobody:8080",)), "no loads of broker nobody:8080"),
         (WhatIf(tenants={"nobody": 2}), "no tenant nobody"),
         (WhatIf(without=tuple(DAY.cores)), "no broker is left"),
     ],

@@ -103,6 +103,9 @@ export function todayText(today: InterruptionsShown): string {
       : "",
     missing ? `${missing} of them not seen to be back` : "",
     today.unsure ? `${today.unsure} unsure: nobody knows whether these were still there` : "",
+    today.lacking?.length // a leader of before has none
+      ? `NOT ALL IS RECORDED: the archives of ${today.lacking.join(", ")} lack records of this time`
+      : "",
   ];
   return `Today since ${utc(today.since)}: ${parts.filter(Boolean).join(", ")}.`;
 }

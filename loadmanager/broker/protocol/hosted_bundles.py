@@ -178,7 +178,11 @@ class HostedBundles:
             self.fence_bundle(bundle, self.serving.open_bundles[bundle].life)
             del self.serving.open_bundles[bundle]
         self._unproven = True
-        self.serving.spawn(self._look(), "look")
+        look = self._look()
+        try:
+            self.serving.spawn(look, "look")
+        except RuntimeError:  # this process ends, and has no tasks any more; all the same it fences
+            look.close()
         self.serving.dispatcher.deliver()
         return proven
 

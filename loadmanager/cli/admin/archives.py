@@ -26,6 +26,7 @@ from loadmanager.kit.history.archive_answers import (
     ArchivedSeries,
     ArchivePart,
     ArchiveParts,
+    UnrecordedSpan,
 )
 from loadmanager.leader.interruptions import START_MS
 
@@ -42,6 +43,8 @@ OLD_MS = 120_000
 """Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
 MEANS_MS = 900_000
 """Archives keep the means of so long a time once it is a day ago."""
+UNREAD = "the archive of"
+"""In what a broker says of an archive that cannot be read."""
 NOTHING = {"bundle_load": "recorded no load of a bundle", "throttle": "recorded no limit in use"}
 """That a broker recorded no load of a kind while it recorded: it had nothing of it, or the record
 was lost with its process.
@@ -82,32 +85,72 @@ class PartsOf(Generic[Part]):
         since_ms, until_ms = self.asked
         notes = []
         for name, part in sorted(self.parts.items()):
+            lacks = [it for it in part.unrecorded if it.touches(since_ms, until_ms)]
             begin_ms = part.recorded[0].begin if part.recorded and name in started else since_ms
             gaps = [
                 text
-                for at_ms, text in _gaps(part, max(since_ms, begin_ms), until_ms)
-                if not stopped(name, at_ms)
+                for at_ms, end_ms, text in _gaps(part, max(since_ms, begin_ms), until_ms)
+                if not stopped(name, at_ms) and not _is_said(lacks, at_ms, end_ms)
             ]
             if gaps:
                 more = f" and {len(gaps) - GAPS_SHOWN} times more" if len(gaps) > GAPS_SHOWN else ""
                 notes.append(f"{name} recorded nothing {', '.join(gaps[:GAPS_SHOWN])}{more}")
             dropped = sum(run.dropped for run in part.recorded)
-            if dropped:
+            if dropped and not any(it.begin and it.end for it in lacks):
                 notes.append(f"{name} dropped {dropped} records in this time")
         return notes
 
 
-def _gaps(part: ArchivePart, since_ms: int, until_ms: int) -> Iterable[tuple[int, str]]:
-    """When each began, and from when until when it was."""
+def _is_said(lacks: Iterable[UnrecordedSpan], begin_ms: int, end_ms: int) -> bool:
+    """Whether a gap is in what an archive says of itself that it lacks (`lacking_text`)."""
+    return any(
+        it.begin - GAP_MS <= begin_ms and (it.end is None or end_ms <= it.end + GAP_MS)
+        for it in lacks
+    )
+
+
+def lacking_text(broker: str, it: UnrecordedSpan) -> str:
+    """What the archive of a broker says that it lacks."""
+    if it.end is None:
+        return f"{broker} has recorded nothing since {clock(it.begin)}: {it.reason}"
+    if not it.begin:
+        gone = f"its archive began anew at {clock(it.end)}, without what was before"
+        return f"{broker}: {gone}: {it.reason}"
+    return f"{broker} did not record all {_between(it.begin, it.end)}: {it.reason}"
+
+
+def _remember(
+    admin: AdminClient,
+    answers: Mapping[str, ArchivePart],
+    missing: Mapping[str, str],
+    values: Mapping[str, Any],
+) -> None:
+    """Have the command say what the archives lack of the time that it asks for; without one, what
+    they lack now or lacked lately.
+    """
+    admin.lacking.unread |= {name: why for name, why in missing.items() if UNREAD in why}
+    at_ms = values.get("at")
+    since_ms, until_ms = values.get("since", at_ms), values.get("until", at_ms) or now_ms()
+    for name, part in sorted(answers.items()):
+        for it in part.unrecorded:
+            if since_ms is None and not it.is_lately(now_ms()):
+                continue
+            if it.touches(since_ms or 0, until_ms):
+                admin.lacking.times[lacking_text(name, it)] = it.end is None
+
+
+def _gaps(part: ArchivePart, since_ms: int, until_ms: int) -> Iterable[tuple[int, int, str]]:
+    """When each began and ended, and from when until when it was, in words."""
     at_ms = since_ms
     until_ms = min(until_ms, now_ms())
     for run in part.recorded:
         if run.begin - at_ms > GAP_MS:
             before = f"before {clock(run.begin)}"
-            yield at_ms, _between(at_ms, run.begin) if at_ms else before
+            yield at_ms, run.begin, _between(at_ms, run.begin) if at_ms else before
         at_ms = max(at_ms, run.end)
     if until_ms - at_ms > GAP_MS:
-        yield at_ms, f"after {clock(at_ms)}" if part.recorded else _between(at_ms, until_ms)
+        text = f"after {clock(at_ms)}" if part.recorded else _between(at_ms, until_ms)
+        yield at_ms, until_ms, text
 
 
 def _between(begin_ms: int, end_ms: int) -> str:
@@ -137,6 +180,7 @@ def parts_of(
 
     if not (parts.brokers or only):  # a daemon: it has the only one
         answer = admin.get(path, shape)
+        _remember(admin, {answer.part: answer}, {}, dict(values))
         return PartsOf({answer.part: answer}, {}, of_daemon=True)
     waited_for = [name for name in parts.brokers if name not in admin.silent]
     answers, missing = ask_each(admin, waited_for, ask, timeout_s=ANSWER_S)
@@ -151,6 +195,7 @@ def parts_of(
             missing.pop(name, None)
         except OperationalError as error:
             missing.setdefault(name, str(error))
+    _remember(admin, answers, missing, dict(values))
     if not answers:
         raise OperationalError("no archive answers: " + "; ".join(sorted(missing.values())))
     return PartsOf(answers, missing)

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, RemoteDisconnected
 from queue import Empty, SimpleQueue
@@ -136,6 +136,20 @@ class _PassesOn:
         self.asking = threading.Lock()
 
 
+@dataclass(slots=True)
+class Lacking:
+    """What archives that were asked lack, so that whatever follows from them is not all."""
+
+    unread: dict[str, str] = field(default_factory=dict)
+    """brokerId → why its archive cannot be read."""
+    times: dict[str, bool] = field(default_factory=dict)
+    """What of which time is missing, in sentences → whether that lasts."""
+
+    def lines(self) -> list[str]:
+        """All of it, in sentences."""
+        return [*(f"{name}: {why}" for name, why in sorted(self.unread.items())), *self.times]
+
+
 class SilentError(Exception):
     """A broker gave no sign for so many seconds."""
 
@@ -226,6 +240,7 @@ class AdminClient:
         """brokerId → its addresses, once they were asked for."""
         self.silent: dict[str, str] = {}
         """brokerId → why it did not answer in time; each waits for a broker once."""
+        self.lacking = Lacking()
         self._trusted = trusted or Trusted(self.url, self._listed)
 
     @property
@@ -250,7 +265,7 @@ class AdminClient:
             if not url:
                 raise OperationalError(f"{broker_id} does not serve its admin API over TLS")
         try:
-            return AdminClient(
+            other = AdminClient(
                 url,
                 timeout_s=min(self._timeout_s, timeout_s or self._timeout_s),
                 token=self._token,
@@ -260,6 +275,8 @@ class AdminClient:
             )
         except BadInputError:
             raise OperationalError(f"{broker_id} is no address of a broker") from None
+        other.lacking = self.lacking
+        return other
 
     def _may_pass_on(self, broker_id: str) -> bool:
         """Whether this broker asks another one: a request that changes nothing tells."""

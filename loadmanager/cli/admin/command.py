@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -255,6 +255,7 @@ class AdminCommand(_WithOptions):
         try:
             output: Output = ctx.invoke(self.callback, admin, **ctx.params)
         except OperationalError as error:  # its text may have names that others chose
+            _say_lacking(admin)
             text = str(error)
             if isinstance(error, AnsweredError) and error.status == NOT_FOUND:
                 from loadmanager.cli.admin.nearest import hints_of
@@ -265,10 +266,20 @@ class AdminCommand(_WithOptions):
             click.echo(json.dumps(output.data, indent=2))
         else:
             show(*(output.shown if isinstance(output.shown, tuple) else [output.shown]))
-        for broker, reason in output.missing.items():
-            text = printable(f"{broker} is left out: {reason}")
-            click.echo(f"loadmanager admin: {text}", err=True)
-        return output.status or (1 if output.missing else 0)
+        lacks = _say_lacking(admin, output.missing)
+        return output.status or (1 if lacks else 0)
+
+
+def _say_lacking(admin: AdminClient, missing: Mapping[str, str] | None = None) -> bool:
+    """Say who did not answer, and what archives that were asked lack; returns whether something is
+    missing now.
+    """
+    left_out = {**admin.lacking.unread, **(missing or {})}
+    for broker, reason in left_out.items():
+        click.echo(f"loadmanager admin: {printable(f'{broker} is left out: {reason}')}", err=True)
+    for text in admin.lacking.times:
+        click.echo(f"loadmanager admin: not all is here: {printable(text)}", err=True)
+    return bool(left_out) or any(admin.lacking.times.values())
 
 
 class AdminGroup(_WithOptions, CommandGroup):

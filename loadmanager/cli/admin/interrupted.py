@@ -12,13 +12,14 @@ import click
 from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.client_steps import interrupted_between
+from loadmanager.cli.admin.client_steps import client_steps, interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.downtimes import Lapse
 from loadmanager.cli.admin.held_clients import holders_of
 from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
 from loadmanager.cli.admin.interruptions import longest_of
 from loadmanager.cli.admin.moves import owner_of
+from loadmanager.cli.admin.names_then import unknown_then
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import (
     at_option,
@@ -100,6 +101,8 @@ def interrupted(
     by_name = interrupted_between(admin, begin_ms, end_ms)
     waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
+    if name and move is None and not waits:
+        _check_known(admin, name, begin_ms, as_of_ms)
     if at is not None:
         as_of_ms = at
         waits = [it.until(at) for it in waits if it.since <= at]
@@ -136,6 +139,17 @@ def _move(admin: AdminClient, name: str) -> Decision:
                 raise OperationalError(f"move {name} closed no clients: {record.outcome}")
             return record
     raise OperationalError(f"no move {name} is recorded yet: it is once its clients are counted")
+
+
+def _check_known(admin: AdminClient, name: str, begin_ms: int, until_ms: int) -> None:
+    """Raise `OperationalError` for a name that nobody has, and that is no part of what is recorded
+    of a client.
+    """
+    steps, _, _ = client_steps(admin, begin_ms, until_ms)
+    if not any(_is_in(step, name) for step in steps) and (
+        text := unknown_then(admin, name, until_ms)
+    ):
+        raise OperationalError(f"{text}; nothing that is recorded of a client has it in it")
 
 
 def _refusals(
@@ -209,7 +223,10 @@ def _served_again(move: Decision) -> str:
 
 
 def _has(it: Interrupted, name: str) -> bool:
-    step = it.client
+    return _is_in(it.client, name)
+
+
+def _is_in(step: ClientStep, name: str) -> bool:
     if name == step.broker:
         return True
     says = (step.client, *step.roles, step.name, step.topic, step.subscription, step.bundle)

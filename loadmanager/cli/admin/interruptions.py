@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
+from loadmanager.cli.terminal import named
 from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.leader.documents.interruptions import InterruptionsShown
@@ -36,7 +37,16 @@ def sentence(total: InterruptionsShown) -> str:
         parts.append(f"{missing} of them not seen to be back")
     if total.unsure:
         parts.append(f"{total.unsure} unsure: nobody knows whether these were still there")
+    if total.lacking:
+        parts.append(lacking_text(total))
     return f"today since {time_of_day(total.since)}: {', '.join(parts)}"
+
+
+def lacking_text(total: InterruptionsShown) -> str:
+    """That there may have been more; empty: all is recorded, as far as archives know."""
+    if not total.lacking:
+        return ""
+    return f"NOT ALL IS RECORDED: the archives of {named(total.lacking)} lack records of this time"
 
 
 def longest_of(waits: Iterable[Interrupted]) -> str:
@@ -61,7 +71,11 @@ def todays_interruptions(admin: AdminClient) -> list[str]:
     if not (
         total.moves or total.failed or total.lost or total.stood or total.clients or total.unsure
     ):
-        return []
+        return (
+            [f"today since {time_of_day(total.since)}: {text}"]
+            if (text := lacking_text(total))
+            else []
+        )
     since = clock(total.since).replace(" ", "T")
     names = f"`loadmanager admin interrupted --since {since}` names them"
     return [f"{sentence(total)}: {names}" if total.clients else sentence(total)]

@@ -32,7 +32,7 @@ from loadmanager.cli.admin.asking import (
     traffic_text,
 )
 from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of, silent_of
-from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.client import AdminClient, AnsweredError, Lacking
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
 from loadmanager.cli.admin.downtimes import (
@@ -175,9 +175,20 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     lines += _over(admin, cluster, absences, lapses, downs, each=each)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin)
+    lacking = _lacking(admin)
+    lines += [f"ARCHIVE: {line}" for line in lacking]
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
-    return Output({**raw, "noAnswer": silent}, lines)
+    return Output({**raw, "noAnswer": silent, "lacking": lacking}, lines)
+
+
+def _lacking(admin: AdminClient) -> list[str]:
+    """That archives cannot be read or written, or lack something of the last day; it is no reason
+    for another exit status here.
+    """
+    lines = admin.lacking.lines()
+    admin.lacking = Lacking()
+    return lines
 
 
 def silent_lines(cluster: ClusterShown, silent: Mapping[str, str]) -> Iterator[str]:

@@ -69,6 +69,8 @@ class Moment(click.ParamType[int]):
             self.fail(f"{value}: {EXPECTED}", param, ctx)
         if self._past and moment > datetime.now(UTC) + timedelta(seconds=AHEAD_S):
             self.fail(f"{value} is in the future: nothing is recorded of it yet", param, ctx)
+        if moment.timestamp() < 0:
+            self.fail(f"{value} is before 1970: nothing is recorded of it", param, ctx)
         return round(moment.timestamp() * 1000)
 
 

@@ -67,8 +67,16 @@ def without_sensors(cluster: ClusterShown | None) -> list[str]:
 
 
 def _check_there(cluster: ClusterShown | None, wanted: WhatIf) -> None:
-    """Raise `OperationalError` for a broker to be without that is gone already."""
-    for it in () if cluster is None else cluster.absent:
+    """Raise `OperationalError` for a broker to be without that is gone already, or that nobody
+    knows.
+    """
+    if cluster is None:
+        return
+    there = {it.broker for it in cluster.brokers}
+    gone = {it.broker for it in cluster.absent}
+    if unknown := sorted({*wanted.without} - there - gone):
+        raise OperationalError(f"there is no broker {unknown[0]}; there are {named(there)}")
+    for it in cluster.absent:
         if it.gone and it.broker in wanted.without:
             raise OperationalError(
                 f"{it.broker} is not there: {it.how} since {clock(it.left_at)}, so that the "

@@ -93,6 +93,8 @@ class ClusterFacts:
     """When the whole cluster was down, in the last day."""
     unproven: Sequence[Unproven] = ()
     """When brokers could not prove their sessions in the last day, the oldest first."""
+    archives: Sequence[str] = ()
+    """What archives say that they lack, and who cannot read its own."""
     disks: Sequence[FindingShown] = ()
     """Those that the leader finds nearly full, or full soon."""
     few_bundles: int | None = None
@@ -124,6 +126,7 @@ def read(admin: AdminClient) -> ClusterFacts:
         why_no_view=why,
         downtimes=downs,
         unproven=unproven(admin, now_ms() - DAY_MS),
+        archives=admin.lacking.lines(),
         disks=_disks(admin),
         few_bundles=bundles,
     )

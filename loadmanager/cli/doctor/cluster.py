@@ -33,6 +33,10 @@ OUTAGES_TOLD = 3
 STORE_ADVICE = (
     "the logs of the metadata store's servers and of their hosts say why, or the network to them"
 )
+ARCHIVE_ADVICE = (
+    "questions about that time are answered without it; the history may have it. Look at the disk "
+    "and at who touches loadManagerHistoryDirectory; the broker's log says more"
+)
 BUSY_MAX = 0.8
 SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
 """Keys whose difference breaks something."""
@@ -71,6 +75,8 @@ def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
     last = {it.broker: _until(it) for it in cluster.unproven}
     for broker in answering.values():
         yield from of_broker(broker, last.get(broker.broker, ""))
+    for text in cluster.archives:
+        yield warning(PART, "archive", text, ARCHIVE_ADVICE)
     yield from _store_outages(lapses_of(cluster.unproven))
     yield from _standstills(cluster.unproven)
 

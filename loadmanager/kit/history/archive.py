@@ -7,6 +7,7 @@ on: what cannot be written is dropped and counted.
 from __future__ import annotations
 
 import asyncio
+import errno
 import heapq
 import sqlite3
 import threading
@@ -22,8 +23,19 @@ import msgspec
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import NotFoundError, OperationalError
 from loadmanager.kit.files.worker import Worker
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
-from loadmanager.kit.history.archive_file import ArchiveFile, OtherFormatError, put_aside
+from loadmanager.kit.history.archive_answers import (
+    ArchivedEvent,
+    ArchivedEvents,
+    ArchivePart,
+    UnrecordedSpan,
+)
+from loadmanager.kit.history.archive_file import (
+    ArchiveFile,
+    OtherFormatError,
+    forget_log,
+    identity,
+    put_aside,
+)
 from loadmanager.kit.history.archive_reader import ArchiveReader, DamagedError
 from loadmanager.kit.history.catalogue import Catalogue, EventsOf
 from loadmanager.kit.history.layout import cluster_folder, safe_name
@@ -39,6 +51,10 @@ WRITE_S = 1.0
 """How often records are written."""
 AGAIN_S = 10.0
 """How long a file that fails is left alone."""
+STAYS = 6
+"""After a failure, it counts as written again once it did not fail for so many tries' time."""
+LATE_MS = 30_000
+"""Whatever has not been written for so long is told to be missing, whatever the reason."""
 TIDY_S = 60.0
 """How often the bounds are looked at."""
 SIGN_S = 10.0
@@ -61,7 +77,10 @@ DROPPED = counter(
     "loadmanager_archive_dropped_records",
     "Records that the archive lacks: it could not keep up, or was broken",
 )
-FAILURES = counter("loadmanager_archive_failures", "Times that the archive could not be written")
+FAILURES = counter(
+    "loadmanager_archive_failures",
+    "Times that the archive could not be written, or had to begin anew",
+)
 FORGOTTEN = counter(
     "loadmanager_archive_forgotten_rows",
     "Rows of the archive that were deleted before their time, to keep within its size",
@@ -101,6 +120,17 @@ class Archive:
         self._again_s = self._tidy_s = self._sign_s = 0.0
         self._failing = self._doubted = False
         """`_doubted`: a question found it damaged, which who writes may not notice."""
+        self._failed_s, self._trouble = 0.0, ""
+        """When it failed last, and why, if it did not succeed since."""
+        self._recorded_ms = 0
+        """All records up to then are in the file, but for those that were dropped."""
+        self._dropped_then = self._dropped_before = 0
+        """Records that were dropped up to then, and before the present file began."""
+        self._inode: int | None = None
+        """Of the file that this process wrote last."""
+        self._run = 0
+        self._gaps: deque[UnrecordedSpan] = deque()
+        """Those that are to be written."""
         self.unrecorded: dict[str, Callable[[], Sequence[HistoryRecord]]] = {}
         """Kind of event → what tells those that are counted, and recorded later."""
         self.written = self.dropped = self.failures = self.forgotten = self.bytes_used = 0
@@ -121,7 +151,7 @@ class Archive:
         """Wait until what was appended is written, so that it is there after a kill; not at all for
         a file that fails.
         """
-        if self._failing or self._closing or self._thread is None:
+        if self._trouble or self._closing or self._thread is None:
             return
         loop, written = asyncio.get_running_loop(), asyncio.Event()
 
@@ -137,6 +167,7 @@ class Archive:
 
     def start(self) -> None:
         """Begin to write."""
+        self._recorded_ms = self._clock.now_ms()
         self._thread = threading.Thread(target=self._work, name="archive", daemon=True)
         self._thread.start()
 
@@ -156,7 +187,11 @@ class Archive:
             raise OperationalError("too much is asked of the archive at once; try again")
         self._asked += 1
         try:
-            return await self._asking.run(lambda: question(self._reader(part)))
+            answer = await self._asking.run(lambda: question(self._reader(part)))
+            if isinstance(answer, ArchivePart) and part in (None, self._broker):
+                new = (it for it in self.unrecorded_now() if it not in answer.unrecorded)
+                answer.unrecorded += new
+            return answer
         except DamagedError:
             self._doubted = self._doubted or part in (None, self._broker)
             raise
@@ -164,6 +199,15 @@ class Archive:
             raise OperationalError(f"the archive cannot be read: {error}") from None
         finally:
             self._asked -= 1
+
+    def unrecorded_now(self) -> list[UnrecordedSpan]:
+        """What is missing, and is not written in the file yet: also what waits while that fails."""
+        gaps, recorded_ms = [*self._gaps], self._recorded_ms
+        late = self._clock.now_ms() - recorded_ms > LATE_MS and self._thread is not None
+        if self._trouble or late:
+            reason = self._trouble or "its disk is slow, or does not answer"
+            gaps.append(UnrecordedSpan(recorded_ms, None, reason))
+        return gaps
 
     async def events(
         self,
@@ -203,7 +247,7 @@ class Archive:
 
     def _reader(self, part: str | None) -> ArchiveReader:
         if part in (None, self._broker):
-            return ArchiveReader(self._path, self._catalogue)
+            return ArchiveReader(self._path, self._catalogue, self._broker)
         path = self._parts().get(part or "")
         if path is None:
             raise NotFoundError(f"no archive of {part} is beside that of {self._broker}")
@@ -251,17 +295,18 @@ class Archive:
             self._failed(error)
             self._again_s = now_s + self._again_after_s
             return
-        if self._failing:
+        self._trouble = ""
+        if self._failing and now_s - self._failed_s >= STAYS * self._again_after_s:
             self._failing = False
             log.info("the archive can be written again", dropped=self.dropped)
 
     def _write(self, now_s: float) -> None:
         now_ms = self._clock.now_ms()
-        if self._file is not None and not self._file.there:
-            self._let_go()
+        if self._file is not None and (lost := self._file.lost()):
+            self._begin_anew(lost, now_ms)
         if self._doubted:
             self._doubted = False
-            self._check()
+            self._check(now_ms)
         if self._file is None:
             self._file = self._opened(now_ms)
         while self._queue:
@@ -270,8 +315,9 @@ class Archive:
             for _ in range(count):
                 self._queue.popleft()
             self._sign_s = now_s + SIGN_S
-        if now_s >= self._sign_s:
-            self._file.write((), now_ms, self.dropped)
+        self._note_gaps(now_ms)
+        if now_s >= self._sign_s or self._failing:
+            self._write_some([], now_ms)
             self._sign_s = now_s + SIGN_S
         if now_s >= self._tidy_s:
             self._file.roll_up(now_ms)
@@ -279,11 +325,24 @@ class Archive:
             self.forgotten += self._file.retain(since_ms, self._bytes_max)
             self.bytes_used = self._file.size
             self._tidy_s = now_s + TIDY_S
+        self._file.remember()
+        self._recorded_ms = now_ms
+
+    def _note_gaps(self, now_ms: int) -> None:
+        """Write which times lack records, now that all that waited is written."""
+        assert self._file is not None
+        if self._trouble and self.dropped > self._dropped_then:
+            reason = f"{self.dropped - self._dropped_then} records dropped: {self._trouble}"
+            self._gaps.append(UnrecordedSpan(self._recorded_ms, now_ms, reason))
+        self._dropped_then = self.dropped
+        while self._gaps:
+            self._file.add_gap(self._gaps[0])
+            self._gaps.popleft()
 
     def _write_some(self, records: list[HistoryRecord], now_ms: int) -> None:
         assert self._file is not None
         try:
-            self._file.write(records, now_ms, self.dropped)
+            self._file.write(records, now_ms, self.dropped - self._dropped_before)
         except (OSError, sqlite3.Error):
             raise  # they are tried again
         except Exception:
@@ -293,23 +352,44 @@ class Archive:
             raise
         self.written += len(records)
 
-    def _check(self) -> None:
+    def _check(self, now_ms: int) -> None:
         if self._file is not None and (problem := self._file.problem()):
-            self._let_go()
-            self._put_aside(problem)
+            self._begin_anew(f"it was damaged: {problem}", now_ms)
 
     def _opened(self, now_ms: int) -> ArchiveFile:
+        there = identity(self._path)
+        if self._inode is not None and (there is None or there[0] != self._inode):
+            did = "removed" if there is None else "replaced"
+            self._begin_anew(f"its file was {did}", now_ms)
         try:
-            return ArchiveFile(self._path, self._broker, self._catalogue, now_ms)
+            file = self._open(now_ms)
         except OtherFormatError as error:
-            self._put_aside(str(error))
-        return ArchiveFile(self._path, self._broker, self._catalogue, now_ms)
+            self._begin_anew(f"it could not be used: {error}", now_ms)
+            file = self._open(now_ms)
+        there = identity(self._path)
+        self._inode, self._run = None if there is None else there[0], file.run
+        return file
 
-    def _put_aside(self, reason: str) -> None:
-        aside = put_aside(self._path)
+    def _open(self, now_ms: int) -> ArchiveFile:
+        return ArchiveFile(self._path, self._broker, self._catalogue, now_ms, run=self._run)
+
+    def _begin_anew(self, reason: str, now_ms: int) -> None:
+        """Let another file take the place of this one, which is put aside if it is there, and say
+        that what it had is missing.
+        """
+        self.failures += 1
+        self._let_go()
+        there, aside = identity(self._path), None
+        if there is not None and not reason.endswith("file was replaced"):
+            aside = put_aside(self._path)
+        else:
+            forget_log(self._path)
+        self._inode, self._run, self._dropped_before = None, 0, self.dropped
+        self._gaps.append(UnrecordedSpan(0, now_ms, reason))
         log.warning(
-            "the archive cannot be used: a new one begins, and the old one is put aside",
-            file=str(aside),
+            "the archive cannot be used: a new one begins",
+            file=str(self._path),
+            put_aside=None if aside is None else str(aside),
             reason=reason,
         )
 
@@ -320,6 +400,7 @@ class Archive:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
+        self._failed_s, self._trouble = time.monotonic(), _reason(error)
         self._let_go()
         if not self._failing:
             self._failing = True
@@ -330,6 +411,14 @@ class Archive:
                 error=str(error),
                 kind=type(error).__name__,
             )
+
+
+def _reason(error: Exception) -> str:
+    """Why the file cannot be written, in words."""
+    full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+    if full or getattr(error, "errno", 0) == errno.ENOSPC:
+        return "the disk is full"
+    return f"its file cannot be written: {error}"
 
 
 def _event(ts: int, number: int, kind: str, record: HistoryRecord) -> ArchivedEvent:

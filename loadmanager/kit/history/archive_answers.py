@@ -12,6 +12,7 @@ import msgspec
 from loadmanager.kit.conversion import converted
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.model import Shape
+from loadmanager.kit.units import DAY_MS
 
 T = TypeVar("T")
 
@@ -27,6 +28,24 @@ class RecordedSpan(Shape):
     """Records of this time that were dropped: the archive could not keep up, or was broken."""
 
 
+class UnrecordedSpan(Shape):
+    """A time of which a broker's archive lacks records that it should have."""
+
+    begin: int
+    """0: all that was recorded until the end is gone."""
+    end: int | None
+    """None: it lasts."""
+    reason: str
+
+    def touches(self, since_ms: int, until_ms: int) -> bool:
+        """Whether it is in a time."""
+        return self.begin <= until_ms and (self.end is None or self.end >= since_ms)
+
+    def is_lately(self, now_ms: int) -> bool:
+        """Whether it lasts, or ended in the last day."""
+        return self.end is None or now_ms - self.end <= DAY_MS
+
+
 class ArchivePart(Shape, kw_only=True):
     """The part of one broker."""
 
@@ -34,6 +53,8 @@ class ArchivePart(Shape, kw_only=True):
     """The broker that wrote it."""
     recorded: list[RecordedSpan]
     """The times that it covers, within the time that was asked for."""
+    unrecorded: list[UnrecordedSpan] = msgspec.field(default_factory=list)
+    """What it lacks, and why; also what it lacks now or lacked lately outside of that time."""
     cut_off: bool = False
     """Whether more matches than was asked for."""
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from loadmanager.kit.history.archive_answers import UnrecordedSpan
 from loadmanager.kit.history.catalogue import Catalogue, EventsOf, FiguresOf
 from loadmanager.kit.history.figures import packed, unpacked
 from loadmanager.kit.private_files import make_folder, open_private
@@ -59,6 +60,10 @@ CREATE INDEX event_by_time ON event(ts);
 CREATE TABLE about(name INTEGER, ts INTEGER, event INTEGER, PRIMARY KEY(name, ts, event))
     WITHOUT ROWID;
 """
+GAPS = "CREATE TABLE IF NOT EXISTS gap(begin INTEGER, ended INTEGER, reason TEXT)"
+"""Times of which records are missing; files of earlier versions of this format have no such."""
+OF_MAIN = "*** in database main ***"
+"""Before what SQLite says of damage."""
 UNUSABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA)
 
 
@@ -93,14 +98,15 @@ class _Fine(NamedTuple):
 class ArchiveFile:
     """Writes one file. Raises `sqlite3.Error` and `OSError`."""
 
-    def __init__(self, path: Path, writer: str, catalogue: Catalogue, now_ms: int) -> None:
-        """Open the file, or make it; `writer`: whose records it has. Raises `OtherFormatError` for
-        one that cannot be used.
+    def __init__(
+        self, path: Path, writer: str, catalogue: Catalogue, now_ms: int, *, run: int = 0
+    ) -> None:
+        """Open the file, or make it; `writer`: whose records it has; `run`: goes on with this run
+        of before, if the file has it. Raises `OtherFormatError` for one that cannot be used.
         """
         self._path, self._catalogue = path, catalogue
         make_folder(path.parent)
         open_private(path, "ab").close()
-        self._inode = path.stat().st_ino
         self._numbers: dict[str, int] = {}
         self._day = 0
         self._folds: dict[Any, tuple[int, int, set[str]]] = {}
@@ -111,7 +117,8 @@ class ArchiveFile:
         )
         try:
             self._prepare(writer)
-            self._run = self._begin_run(now_ms)
+            self.run = self._begin_run(now_ms, run)
+            self._sizes = self._look()
         except sqlite3.Error as error:
             self._db.close()
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in UNUSABLE:
@@ -135,10 +142,13 @@ class ArchiveFile:
         self._db.execute(f"PRAGMA journal_size_limit={4 << 20}")
         if version == 0:
             self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={FORMAT}; COMMIT;")
+        self._db.execute(GAPS)
         self._db.execute("DELETE FROM writer")
         self._db.execute("INSERT INTO writer VALUES(?)", (writer,))
 
-    def _begin_run(self, now_ms: int) -> int:
+    def _begin_run(self, now_ms: int, run: int) -> int:
+        if self._number("SELECT count(*) FROM run WHERE id=?", run):
+            return run
         text = "INSERT INTO run(began, ended, dropped) VALUES(?, ?, 0)"
         return self._db.execute(text, (now_ms, now_ms)).lastrowid or 0
 
@@ -170,15 +180,32 @@ class ArchiveFile:
                 (text,) = db.execute("PRAGMA quick_check(1)").fetchone()
             except sqlite3.DatabaseError as error:
                 text = str(error)
-        return "" if text == "ok" else text
+        return "" if text == "ok" else " ".join(text.removeprefix(OF_MAIN).split())
 
-    @property
-    def there(self) -> bool:
-        """Whether the file is still at its place."""
-        try:
-            return self._path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
+    def _look(self) -> list[tuple[int, int] | None]:
+        """Inode and size of the file and of its log; None: it is not there."""
+        return [identity(self._path), identity(self._path.with_name(self._path.name + "-wal"))]
+
+    def remember(self) -> None:
+        """Remember how files are as this one left them, for `lost`."""
+        self._sizes = self._look()
+
+    def lost(self) -> str:
+        """What somebody else did to the files since `remember`; empty: nothing that is seen by
+        their places and sizes.
+        """
+        for name, before, now in zip(("file", "log"), self._sizes, self._look(), strict=True):
+            if before is not None and now is None:
+                return f"its {name} was removed"
+            if before is not None and now is not None and before[0] != now[0]:
+                return f"its {name} was replaced"
+            if before is not None and now is not None and before[1] > now[1]:
+                return f"its {name} was truncated"
+        return ""
+
+    def add_gap(self, gap: UnrecordedSpan) -> None:
+        """Keep that records of a time, which is over, are missing."""
+        self._db.execute("INSERT INTO gap VALUES(?, ?, ?)", (gap.begin, gap.end, gap.reason))
 
     def write(self, records: Sequence[Any], now_ms: int, dropped: int) -> None:
         """Write records; `dropped`: how many of this run were not written. Without records, only
@@ -197,7 +224,7 @@ class ArchiveFile:
                 self._write_event(record)
             self._db.execute(
                 "UPDATE run SET ended=max(ended, ?), dropped=? WHERE id=?",
-                (now_ms, dropped, self._run),
+                (now_ms, dropped, self.run),
             )
 
     def _add_sample(self, kind: str, ts: int, broker: int, span: int, blob: bytes) -> None:
@@ -276,6 +303,7 @@ class ArchiveFile:
         """
         with self._transaction():
             self._delete("sample", "ts < ?", since_ms)
+            self._delete("gap", "ended < ?", since_ms)
             if self._delete("event", "last < ?", since_ms):
                 self._forget_events()
         dropped = 0
@@ -309,7 +337,7 @@ class ArchiveFile:
         )
         with self._transaction():
             self._delete("name", "day < ?", min(oldest // DAY_MS, self._day))
-            self._delete("run", "ended < ? AND id <> ?", oldest, self._run)
+            self._delete("run", "ended < ? AND id <> ?", oldest, self.run)
 
     def roll_up(self, now_ms: int) -> None:
         """Make averages of the quarters of an hour that are over; replace loads that are older than
@@ -373,10 +401,24 @@ class ArchiveFile:
         self._add_sample(kind, ts, broker, COARSE_MS, packed(ids, means))
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """The inode and the size of a file; None: it is not there."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_size
+
+
 def put_aside(path: Path) -> Path:
     """Move a file that cannot be used away; one that was moved before is lost. Raises `OSError`."""
     aside = path.with_suffix(".aside")
     path.replace(aside)
+    forget_log(path)
+    return aside
+
+
+def forget_log(path: Path) -> None:
+    """Delete what belonged to a file that is gone: another one must not be read with it."""
     for ending in ("-wal", "-shm"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
-    return aside

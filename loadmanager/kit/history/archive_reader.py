@@ -29,6 +29,7 @@ from loadmanager.kit.history.archive_answers import (
     ArchivedSum,
     ArchivedSums,
     RecordedSpan,
+    UnrecordedSpan,
 )
 from loadmanager.kit.history.archive_file import COARSE_MS, EARLY, FOLD_MS, FORMAT, UNUSABLE
 from loadmanager.kit.history.catalogue import Catalogue, FiguresOf
@@ -56,9 +57,9 @@ class DamagedError(OperationalError):
 class ArchiveReader:
     """Reads one file, within `QUESTION_S`. Raises `OperationalError`, `DamagedError` among them."""
 
-    def __init__(self, path: Path, catalogue: Catalogue) -> None:
+    def __init__(self, path: Path, catalogue: Catalogue, part: str | None = None) -> None:
         self._path, self._catalogue = path, catalogue
-        self._part = path.name
+        self._part = part or path.name
         """The broker that wrote it, once it is open."""
 
     def writer(self) -> str:
@@ -73,11 +74,12 @@ class ArchiveReader:
             uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
             db = sqlite3.connect(uri, uri=True, timeout=QUESTION_S, isolation_level=None)
         except sqlite3.Error as error:
-            raise OperationalError(f"the archive of {self._part} cannot be read: {error}") from None
+            why = f"{error}" if self._path.exists() else "its file is not there"
+            raise OperationalError(f"the archive of {self._part} cannot be read: {why}") from None
         try:
             db.set_progress_handler(lambda: time.monotonic() > end_s, STEPS)
-            if db.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
-                raise OperationalError(f"the archive of {self._part} is of another version")
+            if wrong := self._wrong(db.execute("PRAGMA user_version").fetchone()[0]):
+                raise DamagedError(f"the archive of {self._part} {wrong}")
             row = db.execute("SELECT name FROM writer").fetchone()
             self._part = str(row[0]) if row else self._part
             db.execute("BEGIN")  # one picture for all that follows
@@ -87,12 +89,23 @@ class ArchiveReader:
                 text = f"it takes more than {QUESTION_S:g} s; ask for a shorter time"
                 raise OperationalError(text) from None
             damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in UNUSABLE
-            kind = DamagedError if damaged else OperationalError
-            raise kind(f"the archive of {self._part} cannot be read: {error}") from None
+            if damaged:
+                raise DamagedError(f"the archive of {self._part} is damaged: {error}") from None
+            text = f"the archive of {self._part} cannot be read: {error}"
+            raise OperationalError(text) from None
         except ValueError as error:
             raise DamagedError(f"the archive of {self._part} is damaged: {error}") from None
         finally:
             db.close()
+
+    def _wrong(self, version: int) -> str:
+        """Why a file of this format cannot be read; empty if it can."""
+        if version == FORMAT:
+            return ""
+        if version:
+            return f"is of another version: it has format {version}, and {FORMAT} is read"
+        empty = not self._path.stat().st_size
+        return "is empty" if empty else "is damaged: its file is no archive"
 
     def _recorded(self, db: sqlite3.Connection, since_ms: int, until_ms: int) -> list[RecordedSpan]:
         """When it was written, within a time; not before the oldest record that is left."""
@@ -109,6 +122,19 @@ class ArchiveReader:
             RecordedSpan(begin=max(began, oldest or began), end=ended, dropped=dropped)
             for began, ended, dropped in reversed(rows)
         ]
+
+    def _unrecorded(
+        self, db: sqlite3.Connection, since_ms: int, until_ms: int
+    ) -> list[UnrecordedSpan]:
+        """What it lacks of a time; files of earlier versions do not say it."""
+        if not db.execute("SELECT count(*) FROM sqlite_master WHERE name='gap'").fetchone()[0]:
+            return []
+        rows = db.execute(
+            "SELECT begin, ended, reason FROM gap WHERE begin <= ? AND ended >= ? "
+            "ORDER BY ended DESC, rowid DESC LIMIT ?",
+            (until_ms, since_ms, RUNS_MAX),
+        ).fetchall()
+        return [UnrecordedSpan(*row) for row in reversed(rows)]
 
     def events(
         self, kinds: Sequence[str], about: str | None, since_ms: int, until_ms: int, limit: int
@@ -130,6 +156,7 @@ class ArchiveReader:
             return ArchivedEvents(
                 part=self._part,
                 recorded=self._recorded(db, since_ms, until_ms),
+                unrecorded=self._unrecorded(db, since_ms, until_ms),
                 cut_off=len(rows) > limit,
                 events=[_event(row) for row in rows[:limit]],
             )
@@ -146,7 +173,10 @@ class ArchiveReader:
                     for broker, ts, span in _nearest(db, kind, at_ms):
                         loads.append(_loads(db, kind, rule, (broker, ts, span)))
             recorded = self._recorded(db, at_ms, at_ms)
-        return ArchivedMoment(part=self._part, recorded=recorded, at=at_ms, loads=loads)
+            unrecorded = self._unrecorded(db, at_ms, at_ms)
+        return ArchivedMoment(
+            part=self._part, recorded=recorded, unrecorded=unrecorded, at=at_ms, loads=loads
+        )
 
     def series(
         self, kind: str, name: str, since_ms: int, until_ms: int, limit: int
@@ -182,9 +212,11 @@ class ArchiveReader:
                 else:
                     points.append(point)
             recorded = self._recorded(db, since_ms, until_ms)
+            unrecorded = self._unrecorded(db, since_ms, until_ms)
         return ArchivedSeries(
             part=self._part,
             recorded=recorded,
+            unrecorded=unrecorded,
             cut_off=len(points) > limit,
             columns=list(rule.columns),
             points=points[-limit:],
@@ -221,10 +253,12 @@ class ArchiveReader:
             most = sorted(totals, key=lambda number: (-totals[number][0][-1], number))[:limit]
             texts = self._texts(db, most)
             recorded = self._recorded(db, *times)
+            unrecorded = self._unrecorded(db, *times)
         sums = [ArchivedSum(texts[it], *totals[it]) for it in most if it in texts]
         return ArchivedSums(
             part=self._part,
             recorded=recorded,
+            unrecorded=unrecorded,
             cut_off=len(totals) > limit,
             columns=[*columns],
             rows=sorted(sums, key=lambda row: row.name),
@@ -259,9 +293,11 @@ class ArchiveReader:
             hottest = grid.hottest(limit)
             texts = self._texts(db, [number for number, _ in hottest])
             recorded = self._recorded(db, since_ms, until_ms)
+            unrecorded = self._unrecorded(db, since_ms, until_ms)
         return ArchivedHeat(
             part=self._part,
             recorded=recorded,
+            unrecorded=unrecorded,
             cut_off=grid.total > limit,
             times=[since_ms + (at + 1) * (until_ms - since_ms) // parts for at in range(parts)],
             bundles=[

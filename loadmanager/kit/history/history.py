@@ -28,6 +28,8 @@ from loadmanager.kit.telemetry import Sample, counter, gauge
 
 FLUSH_S = 0.05
 """How often the buffer is written to the disk."""
+STAYS_S = 60.0
+"""After a failure, it counts as written again once it did not fail for so long."""
 CLOSE_S = 10.0
 """How long a stop waits for the disk."""
 SHIP_AT_CLOSE_S = 10.0
@@ -90,7 +92,8 @@ class FileHistory:
         self._buffer: dict[tuple[str, str], list[bytes]] = {}
         self._buffered_bytes = 0
         self._looked_ms = 0
-        self._failing = False
+        self._failing, self._failed_s = False, 0.0
+        """`_failed_s`: when it failed last."""
         self._closed = False
         self._lock = asyncio.Lock()
         self._shipping = asyncio.Lock()
@@ -153,7 +156,8 @@ class FileHistory:
                 written = self._segments.lines - before
                 self.written += written
                 self.dropped += count - written
-            if self._failing:
+            quiet_s = self._clock.monotonic_s() - self._failed_s
+            if self._failing and written and quiet_s >= STAYS_S:
                 self._failing = False
                 log.info("the history can be written again", dropped=self.dropped)
 
@@ -167,6 +171,7 @@ class FileHistory:
             self._segments.retain()
 
     def _failed(self, error: OSError) -> None:
+        self._failed_s = self._clock.monotonic_s()
         if not self._failing:
             self._failing = True
             log.error(

@@ -53,6 +53,8 @@ class InterruptionsShown(Shape):
     """Whether leaders counted the clients: not all have records of their own, or they are those of
     too many brokers. Else each client was counted by its own records, until it was attached again.
     """
+    lacking: list[str] = msgspec.field(default_factory=list)
+    """Brokers whose archives do not answer, or lack records of this time: there may be more."""
     unsure: int = 0
     """Clients that are not counted, because nobody knows whether they were still there: steps of
     clients were recorded by their number only since the last record of each.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from loadmanager.broker.storage.log_files import LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
+from loadmanager.kit.tasks import Scope
 
 CLOSE_CONSUMER, PRODUCER_SUCCESS, LOOKUP_RESPONSE, ERROR = 16, 17, 24, 14
 FLEETING = "non-persistent://public/default/t"
@@ -193,3 +195,24 @@ async def test_cursors_wait_for_the_lease() -> None:
     storing.save_cursors()
     await broker.settle()
     assert not storing.dirty
+
+
+class Ending(Cut):
+    """One whose tasks may be over."""
+
+    over: Scope | None = None
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """In a scope that is over, if there is one."""
+        return super().spawn(work, name) if self.over is None else self.over.spawn(work, name)
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_ends_fences_all_the_same() -> None:
+    """A client that says something in its last moments causes no error."""
+    broker = Ending(SharedFiles())
+    await broker.begin()
+    async with Scope("over") as broker.over:
+        pass
+    broker.end_lease()
+    assert broker.server.serving.may_serve(1.0), "the stored topic has a fence of its own"

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.kit.errors import ConfigError, OperationalError
@@ -269,6 +270,29 @@ async def test_a_disk_that_fails_harms_nobody(tmp_path: Path) -> None:
     history.append(a_step(2))
     await history.close()
     assert [json.loads(line)["bundle"] for line in lines_of(root)] == ["t/n/2"]
+
+
+async def test_it_can_be_written_again_once_that_stays_so(tmp_path: Path) -> None:
+    """A write that succeeds by luck while the disk is full is not logged as the end of it."""
+    root = tmp_path / "history"
+    root.write_text("in the way")
+    clock = Clock()
+    history = FileHistory(
+        HistorySettings(directory=str(root)), cluster="c", broker="b1:8080", clock=clock
+    )
+    with capture_logs() as logs:
+        await history.start()
+        history.append(a_step(9))
+        await history.flush()
+        root.unlink()
+        for number, seconds in enumerate((1, 58, 1)):
+            clock.now += seconds * 1000
+            history.append(a_step(number))
+            await history.flush()
+            assert history.written == number + 1
+            assert len(logs) == (2 if number == 2 else 1), number
+    assert "can be written again" in logs[1]["event"]
+    await history.close()
 
 
 async def test_shipping(tmp_path: Path) -> None:
