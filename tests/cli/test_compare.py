@@ -197,6 +197,35 @@ def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -
     assert not owners_at([], [*before, left], 10_000)
 
 
+def test_a_bundle_that_the_next_process_took_again_was_served_before_by_the_lost_one() -> None:
+    """It was taken long before, and the next process of the same address fails once at first."""
+    bundle = f"t/n/{LOW}"
+    lost, back = 100_000, 106_000
+    failed = step(2, lost + 3_000, "Free")
+    failed.record["before"] = "Assigning"
+    events = [
+        member(1, lost + 2_900, "starts", startedAt=lost + 2_500),
+        failed,
+        member(3, back - 200, "left", how="lost", startedAt=1_000),
+        step(4, back, "Owned"),
+    ]
+
+    def loads(ts: int) -> ArchivedLoads:
+        return ArchivedLoads(
+            kind="bundle_load", broker="b", ts=ts, span_ms=MINUTE, columns=["msg_rate_in"],
+            figures={bundle: [9.0]},
+        )  # fmt: skip
+
+    for before_loss in (50_000, 80_000):  # recorded before the moment, and after it
+        (of,) = owners_at([loads(before_loss)], events, 60_000)
+        assert (of.owner, of.at) == ("b", before_loss)
+    (of,) = owners_at([loads(80_000)], events, lost + 2_000)
+    assert of.owner == "b"
+    (of,) = owners_at([loads(80_000)], events, back - 100)
+    assert of.owner is None
+    assert not owners_at([loads(back + 60_000)], events, 60_000)
+
+
 def test_a_bundle_that_is_on_its_way_has_no_owner() -> None:
     """From the fence on, which is recorded once the next broker has it."""
     served = step(1, 2_000, "Owned")

@@ -175,7 +175,7 @@ def owners_at(
         owner, since = changes.owner(bundle, of, at_ms)
         if owner is None and changes.came_later(bundle, of, at_ms):
             continue
-        until_then = [it for it in around if not changes.took_later(bundle, it.broker, at_ms)]
+        until_then = [it for it in around if not changes.took_later(bundle, it, at_ms)]
         owns = (it for it in until_then if it.broker == owner)
         shown = next(owns, until_then[-1] if until_then else None)
         if shown is not None:
@@ -233,10 +233,13 @@ class _Changes:
         later = all(it.ts > at_ms for it in samples)
         return later and bool(changes) and changes[0].owns and changes[0].ts > at_ms
 
-    def took_later(self, bundle: str, broker: str, at_ms: int) -> bool:
-        """Whether a broker got a bundle only after a moment: what it recorded is not of then."""
-        own = [it for it in self.of_bundle.get(bundle, ()) if it.broker == broker]
-        return bool(own) and own[0].owns and own[0].ts > at_ms
+    def took_later(self, bundle: str, sample: ArchivedLoads, at_ms: int) -> bool:
+        """Whether a sample is of after its broker got a bundle, which was only after a moment: it
+        is not of then. An earlier sample is: a lost broker had the bundle that its next process
+        took again.
+        """
+        own = [it for it in self.of_bundle.get(bundle, ()) if it.broker == sample.broker]
+        return bool(own) and own[0].owns and at_ms < own[0].ts <= sample.ts
 
     def owner(
         self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int
@@ -253,8 +256,7 @@ class _Changes:
         elif after and not after[0].owns:
             owner, since = after[0].broker, at_ms
         else:
-            came = after[0].broker if after else None
-            of = [sample for sample in samples if sample.broker != came]
+            of = [it for it in samples if not self.took_later(bundle, it, at_ms)]
             if not of:
                 return None, None
             owner, since = of[-1].broker, of[-1].ts
