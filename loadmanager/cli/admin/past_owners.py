@@ -12,6 +12,7 @@ from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
+from loadmanager.cli.admin.nearer_loads import nearer_loads
 from loadmanager.engine.bundles.ranges import (
     FULL_LOWER,
     FULL_UPPER,
@@ -97,6 +98,7 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
     bundles = _with_losses(owners_at(past.loads, events.events, at_ms), past)
+    with_nearer_figures(bundles, nearer_loads(admin, past, at_ms, ("bundle_load",)))
     past.notes += moved_lately([it for it in bundles if it.in_part])
     return bundles, past
 
@@ -113,6 +115,19 @@ def without_figures(bundles: Iterable[PastBundle], unknown: Container[str]) -> N
     for it in bundles:
         if it.by in unknown:
             it.figures, it.at, it.by = {}, None, None
+
+
+def with_nearer_figures(bundles: Iterable[PastBundle], nearer: Iterable[ArchivedLoads]) -> None:
+    """Give bundles the figures that their owners recorded nearer to the moment; not of one that its
+    owner had just got then.
+    """
+    of = {it.broker: it for it in nearer if it.kind == "bundle_load"}
+    for it in bundles:
+        loads = of.get(it.owner or "")
+        if loads is None or it.by != it.owner or it.bundle not in loads.figures:
+            continue
+        if it.since is None or loads.ts - it.since >= MEASURED_MS:
+            it.figures, it.at = figures(loads, it.bundle), loads.ts
 
 
 def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:

@@ -313,10 +313,12 @@ def _topics_at(
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
     from loadmanager.cli.admin.names_then import nothing_then
+    from loadmanager.cli.admin.nearer_loads import take_nearer
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
     say_down(admin, at_ms, past)
+    take_nearer(admin, past, at_ms, "topic_load")
     recorded: dict[str, dict[str, Any]] = {
         name: {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
         for loads in sorted(past.loads, key=lambda each: each.ts)
