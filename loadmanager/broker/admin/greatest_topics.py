@@ -114,15 +114,17 @@ def _furthest(backlog: Backlog) -> tuple[float, str, str]:
 
 
 def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Iterator[Backlog]:
-    for subscription, messages in traffic.backlogs:
+    for it in traffic.backlogs:
         yield Backlog(
             topic=topic,
-            subscription=subscription,
+            subscription=it.name,
             bundle=bundle,
-            messages=messages,
+            messages=it.messages,
             rate_in=traffic.msg_rate_in,
             rate_out=traffic.msg_rate_out,
             consumers=traffic.consumers,
+            own_consumers=it.consumers,
+            oldest_ms=it.oldest_ms,
         )
 
 

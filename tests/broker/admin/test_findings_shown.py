@@ -120,7 +120,7 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
             (str(topics[1]), "s1", 10),
             (str(topics[1]), "s2", 10),
         ]
-        assert listed[0]["consumers"] == 0
+        assert (listed[0]["consumers"], listed[0]["ownConsumers"]) == (0, 0)
         leading = served.brokers[0].use.leading
         await until(lambda: leading.findings is not None)
         findings = leading.findings
