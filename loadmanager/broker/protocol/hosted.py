@@ -219,6 +219,7 @@ class HostedTopic:
             publish_limited_times=self.limits.held_times,
             subscriptions=len(core.subscriptions),
             stored_bytes=core.log.bytes,
+            published_ms=self.last_published_ms or None,
         )
         for producer in self.producers.values():
             producer.rates.measure(producer.core.messages_in, producer.core.bytes_in, elapsed_s)

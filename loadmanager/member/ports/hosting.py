@@ -46,6 +46,8 @@ class TopicTraffic:
     subscriptions: int = 0
     stored_bytes: int = 0
     """What it has stored, also what every subscription has acknowledged."""
+    published_ms: int | None = None
+    """When the last message came; None: none since it was opened, and of before it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
