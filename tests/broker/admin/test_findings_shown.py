@@ -18,6 +18,7 @@ from system.raw import a_send
 
 from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.cli import main
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.findings.uneven import Stay
 from loadmanager.engine.strategies.plan import Plan, Skip, Unload
 from loadmanager.kit.names import TopicName
@@ -196,6 +197,11 @@ async def test_which_topics_fell_silent(capsys: pytest.CaptureFixture[str]) -> N
         status, out, _ = await shell.run("topics", "silent", "--since", "1h", "--limit", "1")
         assert str(topics["lately"]) in out
         assert "and 1 more" in out
+        _, out, _ = await shell.run("find", "acme/orders/l")  # a part of two names
+        rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+        assert rows["TOPIC"].endswith("SILENT SINCE")
+        for name, it_ms in ago_ms.items():
+            assert rows[str(topics[name])].rstrip().endswith(clock(now_ms - it_ms))
 
 
 async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:
