@@ -75,7 +75,7 @@ class MovesBack:
         gone = await self.plans.gone([move.bundle for _, _, move in wanted])
         for id_, what, move in wanted[:MOVES_MAX]:
             try:
-                await self._undo(draft, id_, what, move, gone)
+                await self._undo(draft, id_, what, move, gone=gone, earlier=earlier)
             except CannotUndoError as error:
                 draft.refuse(id_, what, move.bundle, str(error))
         for id_, what, move in wanted[MOVES_MAX:]:
@@ -144,7 +144,14 @@ class MovesBack:
         draft.refuse(id_, None, None, "this leader has no decision of this id (any more)")
 
     async def _undo(
-        self, draft: Draft, id_: str, what: str, move: Move, gone: Mapping[str, str]
+        self,
+        draft: Draft,
+        id_: str,
+        what: str,
+        move: Move,
+        *,
+        gone: Mapping[str, str],
+        earlier: EarlierMoves,
     ) -> None:
         bundle, back, moves = move.bundle, move.source, self.plans.moves
         there = None if move.outcome is None else move.outcome.owner
@@ -157,7 +164,7 @@ class MovesBack:
                 raise CannotUndoError(f"move {under_way.id} of it is under way")
             owner = await moves.orders.owner(bundle)
             if owner is None:
-                lost = self._lost(there, move)
+                lost = self._lost(there, move, earlier)
                 why = f", since {there} was lost at {lost}" if lost else ""
                 raise CannotUndoError(f"nobody owns it now{why}: its next lookup places it")
             draft.owners[bundle] = (owner, owner)
@@ -172,15 +179,22 @@ class MovesBack:
                 raise CannotUndoError(f"it is back at {back} already")
             since_ms = self.owned_since(bundle, at)
             since = "" if since_ms is None else f", since {moment(since_ms)}"
-            why = f", which was lost at {lost}" if (lost := self._lost(there, move)) else ""
+            why = (
+                f", which was lost at {lost}" if (lost := self._lost(there, move, earlier)) else ""
+            )
             raise CannotUndoError(f"it is at {at} now{since}, and not at {there} any more{why}")
         self._check_destination(draft, bundle, at, back)
         draft.owners[bundle] = (owner, back)
         draft.steps.append(UndoStep(id=id_, what=what, of=bundle, now=at, then=back))
 
-    def _lost(self, broker: str, move: Move) -> str:
-        """When the broker to which a bundle was moved was lost since; empty: it was not."""
-        lost_ms = self.lost_after(broker, move.ended_at or 0)
+    def _lost(self, broker: str, move: Move, earlier: EarlierMoves) -> str:
+        """When the broker to which a bundle was moved was lost first since; empty: it was not. A
+        leader does not know of a crash of all brokers, the archives do.
+        """
+        ended_ms = move.ended_at or 0
+        lost_ms = earlier.lost_after(broker, ended_ms)
+        if lost_ms is None:
+            lost_ms = self.lost_after(broker, ended_ms)
         return "" if lost_ms is None else moment(lost_ms)
 
     def _check_destination(self, draft: Draft, bundle: str, at: str, back: str) -> None:

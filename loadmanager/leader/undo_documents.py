@@ -198,10 +198,16 @@ class EarlierMoves:
     """Whether the archives have more moves than were looked at."""
     unreadable: Sequence[str] = ()
     """The records that cannot be read, each with its part."""
+    lost: Mapping[str, Sequence[int]] = field(default_factory=dict, init=False)
+    """Broker → when it was lost, the oldest first; also with the whole cluster."""
 
     def notes(self) -> Iterator[str]:
         """What was left out."""
         yield from (f"a record is left out: {each}" for each in self.unreadable[:NAMED_MAX])
+
+    def lost_after(self, broker: str, at_ms: int) -> int | None:
+        """When a broker was lost first after a moment; None: it was not, or no record says it."""
+        return next((it for it in self.lost.get(broker, ()) if it >= at_ms), None)
 
     def why_unknown(self, why: str) -> str:
         """`why`, with what is missing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.admin.serving import ORDERS, serving
@@ -10,9 +11,11 @@ from broker.admin.test_archive import archive_of, in_folder, written
 from cli.test_admin_command import Shell
 from cli.test_past_findings import iso
 from cli.test_past_wishes import now_of
+from clusters.running import eventually, until
 from msgspec import structs
 
 from loadmanager.cli.admin.bundle_show import NO_VERDICT, why_it_stays
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.records import Decision
 from loadmanager.engine.strategies.plan_document import SkipShown, UnloadShown
 from loadmanager.kit.system.clock import SystemClock
@@ -120,3 +123,34 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         _, out, _ = await shell.run("bundles", "show", FIRST, "--at", iso(later + 1_000))
         assert "moved nothing; it said then: TrafficDip: half" in out
         assert (await shell.run("bundles", "show", "acme/orders/0x00000000_0x00000001"))[0] == 1
+
+
+async def test_a_new_leader_asks_the_records_since_when_a_bundle_is_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has not seen it come: so far, it was `at least` as long as its term."""
+    async with serving(values=in_folder(tmp_path)) as served:
+        await served.own(FIRST, at=1)
+        await until(lambda: served.brokers[0].use.leading.epoch == 1)
+        served.brokers[0].store.expire()
+        served.brokers[0].store.resume()
+        shell = Shell(served, capsys)
+
+        async def story() -> Any:
+            try:
+                return await shell.json("bundles", "show", FIRST, at=1)
+            except AssertionError:  # nobody leads
+                return {}
+
+        await eventually(story, lambda it: it.get("ownedSinceExact") is False, within_s=20)
+        await archive_of(served, 1).settle(60.0)
+        events = (await served.get("/loadmanager/v1/archive/events?kind=ownership", at=1))["events"]
+        (came,) = (
+            it["ts"]
+            for it in events
+            if (it["record"]["bundle"], it["record"]["after"]) == (FIRST, "Owned")
+        )
+        _, out, _ = await shell.run("bundles", "show", FIRST, at=1)
+        since = f"{FIRST} is served by {served.broker_id(1)}, since {clock(came)}, for "
+        assert out.startswith(since), out
+        assert "at least" not in out.splitlines()[0]

@@ -56,6 +56,12 @@ def loads_of(ts: int, broker: str, usage: float, bundles: dict[str, tuple[float,
         )  # fmt: skip
 
 
+def times_of(since_ms: int, until_ms: int) -> list[str]:
+    """As the command takes them."""
+    since, until = (clock(at).replace(" ", "T") for at in (since_ms, until_ms))
+    return ["--since", since, "--until", until]
+
+
 async def test_two_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A broker was lost, a bundle moved, a limit changed, a namespace and a topic fell silent."""
     now = SystemClock().now_ms() // 1000 * 1000
@@ -197,6 +203,35 @@ def test_a_loss_that_is_recorded_late_ends_what_was_owned_before_the_restart() -
     assert not owners_at([], [*before, left], 10_000)
 
 
+def test_a_bundle_that_the_next_process_took_again_was_served_before_by_the_lost_one() -> None:
+    """It was taken long before, and the next process of the same address fails once at first."""
+    bundle = f"t/n/{LOW}"
+    lost, back = 100_000, 106_000
+    failed = step(2, lost + 3_000, "Free")
+    failed.record["before"] = "Assigning"
+    events = [
+        member(1, lost + 2_900, "starts", startedAt=lost + 2_500),
+        failed,
+        member(3, back - 200, "left", how="lost", startedAt=1_000),
+        step(4, back, "Owned"),
+    ]
+
+    def loads(ts: int) -> ArchivedLoads:
+        return ArchivedLoads(
+            kind="bundle_load", broker="b", ts=ts, span_ms=MINUTE, columns=["msg_rate_in"],
+            figures={bundle: [9.0]},
+        )  # fmt: skip
+
+    for before_loss in (50_000, 80_000):  # recorded before the moment, and after it
+        (of,) = owners_at([loads(before_loss)], events, 60_000)
+        assert (of.owner, of.at) == ("b", before_loss)
+    (of,) = owners_at([loads(80_000)], events, lost + 2_000)
+    assert of.owner == "b"
+    (of,) = owners_at([loads(80_000)], events, back - 100)
+    assert of.owner is None
+    assert not owners_at([loads(back + 60_000)], events, 60_000)
+
+
 def test_a_bundle_that_is_on_its_way_has_no_owner() -> None:
     """From the fence on, which is recorded once the next broker has it."""
     served = step(1, 2_000, "Owned")
@@ -244,6 +279,110 @@ def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> N
         assert then.uncounted() == ({bundle} if in_part else set())
     (of,) = owners_at([loads("a", 90_000)], [], 125_000)
     assert (of.owner, of.in_part) == ("a", False)
+
+
+async def test_a_sample_stands_for_the_moments_that_are_nearest_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What fell silent after a moment had traffic at it, though the next sample has none. The
+    record of the next process does not follow that of the one before.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, end = now - 20 * MINUTE, now - 10 * MINUTE
+    silent, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a, b = served.broker_id(0), served.broker_id(1)
+        for ts, rate in ((then - 5_000, 10.0), (then + 55_000, 0.0), (end, 0.0)):
+            await written(served, 0, *loads_of(ts, a, 0.5, {silent: (rate, 1), stays: (4.0, 1)}))
+        next_process = BrokerLoad(
+            ts=then + 40_000, broker=b, interval_ms=48_000, usage=0.3, msg_rate_in=3.0, **UNUSED
+        )
+        await written(
+            served, 1, *loads_of(then - 5_000, b, 0.1, {}), next_process, *loads_of(end, b, 0.1, {})
+        )
+        at = clock(then).replace(" ", "T")
+        status, out, _ = await shell.run(
+            "compare", "--since", at, "--until", clock(end).replace(" ", "T")
+        )
+        assert status == 0
+        assert "  acme/chat has no traffic" in out
+        assert "14.0 → 4.0" in out
+        assert "30.0 → 10.0" in out
+        _, out, _ = await shell.run("bundles", "list", "--at", at)
+        row = next(line for line in out.splitlines() if line.startswith(silent))
+        assert row.split()[3] == "10.0"
+        _, out, _ = await shell.run("brokers", "list", "--at", at)
+        row = next(line for line in out.splitlines() if line.startswith(a))
+        assert row.split()[-3:-2] == ["14.0"]
+        assert f"as last measured when it was recorded, between {clock(then - 5_000)}" in out
+
+
+async def test_what_a_broker_records_right_after_its_start_is_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has measured nothing yet: its figures are not known, and sums say at their rows which
+    bundles they lack.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, end = now - 20 * MINUTE, now - 10 * MINUTE
+    taken, stays = f"acme/orders/{LOW}", f"acme/orders/{HIGH}"
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a, b = served.broker_id(0), served.broker_id(1)
+        for ts in (then, end):
+            await written(
+                served, 0, *loads_of(ts, a, 0.5, {stays: (60.0, 1), f"beta/jobs/{LOW}": (1.0, 1)})
+            )
+        own = {"broker": b, "of": b}
+        await written(
+            served, 1,
+            MemberChange(ts=then - 30_000, event="starts", started_at=then - 31_000, **own),
+            *loads_of(then, b, 0.097, {taken: (100.0, 1)}),
+            MemberChange(ts=end - 9_000, event="starts", started_at=end - 10_000, **own),
+            OwnershipStep(ts=end - 8_000, broker=b, bundle=taken, **TEXTS),
+            *loads_of(end - 1_000, b, 0.0, {taken: (0.0, 0)}),
+        )  # fmt: skip
+        words = ("compare", *times_of(then, end))
+        status, out, _ = await shell.run(*words)
+        assert status == 0
+        lines = [line for line in out.splitlines() if "  " in line and " → " in line]
+        rows = {line.split()[0]: line for line in lines}
+        assert [each.strip() for each in rows[b].split("  ")[1:] if each] == [
+            "9.7 → -",
+            "1 → 1",
+            "100.0 → -",
+        ]
+        assert rows["acme"].split("  ")[-1].strip() == "1 of 2 bundles"
+        assert rows["beta"].rstrip().endswith("0.00")
+        document = await shell.json(*words)
+        assert b in document["before"]["brokers"]
+        assert b not in document["after"]["brokers"]
+
+
+async def test_a_broker_that_was_away_and_is_back_did_not_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A frozen one that goes on is the process of before; one that restarted came."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, end = now - 20 * MINUTE, now - 10 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a, b, c = served.broker_id(0), served.broker_id(1), "127.0.0.1:1"
+        for ts in (then, end):
+            await written(served, 0, *loads_of(ts, a, 0.5, {}))
+        of = {"broker": a, "event": "left", "how": "lost"}
+        left = [MemberChange(ts=then - 5_000, of=it, **of) for it in (b, c)]
+        await written(
+            served, 0, *left, *loads_of(end, b, 0.1, {}), *loads_of(end, c, 0.1, {}),
+            MemberChange(ts=then + 5_000, broker=b, of=b, event="back"),
+            MemberChange(ts=then + 6_000, broker=c, of=c, event="starts", started_at=then),
+        )  # fmt: skip
+        _, out, _ = await shell.run("compare", *times_of(then, end))
+        since = f"lost since {clock(then - 5_000)}"
+        assert f"{b} is back, and no restart of it is recorded; then: {since}" in out
+        assert f"{c} came: it started at {clock(then + 6_000)}" in out
+        assert f"{b} came" not in out
 
 
 async def test_an_outage_that_lasts_at_the_second_moment_is_told(

@@ -180,6 +180,13 @@ BACKLOG = {
     "consumers": 1,
     "subscription": "s",
 }
+SILENT_TOPIC = {
+    "topic": TOPIC,
+    "bundle": BUNDLE,
+    "published": 1,
+    "producers": 1,
+    "consumers": 1,
+}
 BUSY_TOPIC = {
     "topic": TOPIC,
     "bundle": BUNDLE,
@@ -335,6 +342,10 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/loadmanager/v1/busiest-topics",
         {"brokers": {BROKER: [BUSY_TOPIC]}, "notAsked": 0, "noAnswer": {}},
     ),
+    (
+        r"GET .*/loadmanager/v1/silent-topics",
+        {"brokers": {BROKER: [SILENT_TOPIC]}, "notAsked": 0, "noAnswer": {}},
+    ),
     (r"GET .*/loadmanager/v1/members", {"at": 1, "present": [], "expected": 0, "absent": []}),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
     (r"GET .*/findings", {"at": 1, "lookedAt": 1, "findings": [FINDING, FINDING]}),
@@ -448,6 +459,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "bundles split": (BUNDLE,),
     "topics backlogs": (),
     "topics busiest": (),
+    "topics silent": (),
     "topics list": ("acme/orders",),
     "topics lookup": (TOPIC,),
     "topics partitions": (TOPIC,),

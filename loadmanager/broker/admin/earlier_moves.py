@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loadmanager.broker.admin.archives_of_all import ArchivesOfAll
 from loadmanager.broker.admin.use_cases import UseCases
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision, recorded_move
 from loadmanager.engine.moves.move import Author, Move
 from loadmanager.kit.audit import ChangeShown
@@ -15,6 +17,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.http.archive import EVENTS_MAX, TIME_MAX
+from loadmanager.leader.interruptions import all_losses, downs_of
 from loadmanager.leader.move_notes import moves_noted
 from loadmanager.leader.undo_documents import EarlierMoves
 
@@ -91,7 +94,23 @@ class MovesOfAll:
         answer.by_move = _moves(parts)
         answer.silent, answer.cut_off = sorted(parts.silent), parts.cut_off
         answer.unreadable = sorted(parts.unreadable)
+        if answer.by_move or any(answer.by_decision.values()):
+            answer.lost = await self._losses()
         return answer
+
+    async def _losses(self) -> dict[str, list[int]]:
+        """Broker → when it was lost, also with the whole cluster, by the records of members."""
+        kind = MemberChange.kind
+        parts = (await self._archives.events((kind,), 0, TIME_MAX, EVENTS_MAX)).parts
+        changes = list[MemberChange]()
+        for event in (event for part in parts.values() for event in part.events):
+            with suppress(OperationalError):  # it is of use without
+                changes.append(event.record_as(MemberChange))
+        lost: dict[str, list[int]] = {}
+        losses = all_losses(changes, downs_of(parts.values(), 0))
+        for loss in sorted(losses, key=lambda it: it.ts):
+            lost.setdefault(loss.broker, []).append(loss.ts)
+        return lost
 
     def _add(
         self, answer: EarlierMoves, id_: str, parts: _Parts, decided_so: Sequence[Decision]

@@ -1,4 +1,4 @@
-"""The greatest backlogs, and the topics with most traffic: load reports have neither."""
+"""The greatest backlogs, the busiest topics and the silent ones: load reports have none of them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,39 @@ from loadmanager.broker.admin.heat import LOCAL
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.kit.http.answers import flag, shown
-from loadmanager.kit.http.operation import operation
+from loadmanager.kit.http.operation import Query, operation
 from loadmanager.kit.tasks import sleep
-from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown, BusyTopic
+from loadmanager.leader.documents.findings import (
+    BacklogsShown,
+    BusiestTopicsShown,
+    BusyTopic,
+    SilentTopic,
+    SilentTopicsShown,
+)
 from loadmanager.member.ports.hosting import TopicTraffic
 
 T = TypeVar("T")
 
 BACKLOGS, BUSIEST = "/loadmanager/v1/backlogs", "/loadmanager/v1/busiest-topics"
+SILENT = "/loadmanager/v1/silent-topics"
+TIME_MAX = 10**15
+SINCE = Query(
+    name="since",
+    doc="Only topics that fell silent since then, in milliseconds since the epoch, and those of "
+    "which that is not known.",
+    kind=int,
+    default=0,
+    minimum=0,
+    maximum=TIME_MAX,
+)
+UNTIL = Query(
+    name="until",
+    doc="Only topics whose last message came until then, and those of which that is not known.",
+    kind=int,
+    default=TIME_MAX,
+    minimum=0,
+    maximum=TIME_MAX,
+)
 SHOWN_MAX = 200
 """A broker tells so many."""
 LOOKED_AT_ONCE = 1_000
@@ -28,14 +53,18 @@ LOOKED_AT_ONCE = 1_000
 
 
 class GreatestTopicRoutes:
-    """Tells backlogs and traffic."""
+    """Tells backlogs, traffic, and which topics have none."""
 
     def __init__(self, use: UseCases, everybody: Everybody) -> None:
         self._use = use
         self._everybody = everybody
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get(BACKLOGS, self.backlogs), web.get(BUSIEST, self.busiest)]
+        return [
+            web.get(BACKLOGS, self.backlogs),
+            web.get(BUSIEST, self.busiest),
+            web.get(SILENT, self.silent),
+        ]
 
     @operation(answer=BacklogsShown, query=(LOCAL,))
     async def backlogs(self, request: web.Request) -> web.Response:
@@ -79,6 +108,32 @@ class GreatestTopicRoutes:
             )
         )
 
+    @operation(answer=SilentTopicsShown, query=(LOCAL, SINCE, UNTIL))
+    async def silent(self, request: web.Request) -> web.Response:
+        """The open topics to which nothing was published in the last period of the stats, those
+        first whose last message came last; then those with producers of which no message is known.
+        At most 200 of each broker; not topics that nobody has open.
+
+        Of more than 200 brokers, 200 are asked, others each time.
+        """
+        since_ms, until_ms = SINCE.whole(request), UNTIL.whole(request)
+        own = await self._greatest(
+            lambda topic, bundle, traffic: _quiet(topic, bundle, traffic, since_ms, until_ms),
+            lambda it: (-(it.published or 0), it.topic),
+        )
+        mine = SilentTopicsShown(brokers={self._use.self_address.broker_id: own})
+        if flag(request, "local"):
+            return shown(mine)
+        times = {"since": str(since_ms), "until": str(until_ms)}
+        answers = await self._everybody.ask("GET", SILENT, SilentTopicsShown, lambda: mine, times)
+        return shown(
+            SilentTopicsShown(
+                brokers=_of_itself({name: it.brokers for name, it in answers.brokers.items()}),
+                not_asked=answers.not_asked,
+                no_answer=answers.no_answer,
+            )
+        )
+
     async def _own(self) -> list[Backlog]:
         return await self._greatest(_waiting, _furthest)
 
@@ -114,15 +169,17 @@ def _furthest(backlog: Backlog) -> tuple[float, str, str]:
 
 
 def _waiting(topic: str, bundle: str, traffic: TopicTraffic) -> Iterator[Backlog]:
-    for subscription, messages in traffic.backlogs:
+    for it in traffic.backlogs:
         yield Backlog(
             topic=topic,
-            subscription=subscription,
+            subscription=it.name,
             bundle=bundle,
-            messages=messages,
+            messages=it.messages,
             rate_in=traffic.msg_rate_in,
             rate_out=traffic.msg_rate_out,
             consumers=traffic.consumers,
+            own_consumers=it.consumers,
+            oldest_ms=it.oldest_ms,
         )
 
 
@@ -141,3 +198,19 @@ def _busy(topic: str, bundle: str, traffic: TopicTraffic) -> Iterator[BusyTopic]
         subscriptions=traffic.subscriptions,
         stored_bytes=traffic.stored_bytes,
     )
+
+
+def _quiet(
+    topic: str, bundle: str, traffic: TopicTraffic, since_ms: int, until_ms: int
+) -> Iterator[SilentTopic]:
+    last_ms = traffic.published_ms
+    if traffic.msg_rate_in > 0 or (last_ms is None and not traffic.producers):
+        return
+    if last_ms is None or since_ms <= last_ms <= until_ms:
+        yield SilentTopic(
+            topic=topic,
+            bundle=bundle,
+            published=last_ms,
+            producers=traffic.producers,
+            consumers=traffic.consumers,
+        )

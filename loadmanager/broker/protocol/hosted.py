@@ -24,8 +24,10 @@ from loadmanager.limits.broker import TopicThrottling
 from loadmanager.limits.dispatch import PublishRates
 from loadmanager.limits.publish import Sender
 from loadmanager.limits.tracker import ConnectionThrottle
-from loadmanager.member.ports.hosting import Returns, TopicTraffic
+from loadmanager.member.ports.hosting import Returns, SubscriptionBacklog, TopicTraffic
 
+GREAT_BACKLOG = 1_000
+"""Of a backlog of so many messages that nobody takes, the oldest is looked at."""
 SEEK_S = 30.0
 """How long the consumer of a subscription that is not durable may take to come back from a seek."""
 
@@ -178,6 +180,8 @@ class HostedTopic:
         self.published_ms = 0
         """When the last message came; 0: none did since the topic was opened."""
         self._counted = (0, 0, 0, 0)
+        self._oldest: dict[str, tuple[int, int]] = {}
+        """Subscription without a consumer → its first entry, and when that was published."""
         self._searching = asyncio.Lock()
 
     @property
@@ -197,7 +201,9 @@ class HostedTopic:
         self._counted = counted
         self.figures.measure(core, tuple(rates), elapsed_s)
         backlogs = tuple(
-            (name, messages)
+            SubscriptionBacklog(
+                name, messages, len(subscription.consumers), self._oldest_ms(subscription, messages)
+            )
             for name, subscription in core.subscriptions.items()
             if (messages := subscription.backlog_messages)
         )
@@ -208,11 +214,12 @@ class HostedTopic:
             msg_throughput_out=rates[3],
             producers=len(self.producers),
             consumers=len(self.attached),
-            backlog_messages=sum(messages for _, messages in backlogs),
+            backlog_messages=sum(it.messages for it in backlogs),
             backlogs=backlogs,
             publish_limited_times=self.limits.held_times,
             subscriptions=len(core.subscriptions),
             stored_bytes=core.log.bytes,
+            published_ms=self.last_published_ms or None,
         )
         for producer in self.producers.values():
             producer.rates.measure(producer.core.messages_in, producer.core.bytes_in, elapsed_s)
@@ -220,6 +227,28 @@ class HostedTopic:
             served = consumer.core
             consumer.rates.measure(served.delivered_messages, served.delivered_bytes, elapsed_s)
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
+
+    def _oldest_ms(self, subscription: Subscription, messages: int) -> int | None:
+        """When the oldest message was published that nobody takes of a great backlog; None: it has
+        a consumer, or is small, or is being read.
+        """
+        if subscription.consumers or messages < GREAT_BACKLOG:
+            self._oldest.pop(subscription.name, None)
+            return None
+        log = self.core.log
+        entry_id = max(subscription.mark, log.first_id)
+        of_id, oldest_ms = self._oldest.get(subscription.name, (-1, 0))
+        if of_id == entry_id:
+            return oldest_ms
+        entry = log.get(entry_id)
+        if entry is None:
+            log.loading(entry_id)  # it is there the next time
+            return None
+        published_ms = publish_time_of(entry.tail)
+        if not published_ms:
+            return None
+        self._oldest[subscription.name] = entry_id, published_ms
+        return published_ms
 
     def counts(self) -> tuple[int, ...]:
         """The topic's part of the totals, in the order of `totals.COUNTS`."""

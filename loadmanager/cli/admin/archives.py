@@ -353,7 +353,7 @@ def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
         if not part.loads
     ]
     notes.insert(
-        0, _as_of(at_ms, loads, kinds[0]) if loads else f"nothing is recorded of {clock(at_ms)}"
+        0, said_as_of(at_ms, loads, kinds[0]) if loads else f"nothing is recorded of {clock(at_ms)}"
     )
     notes += _far_off(at_ms, loads)
     quiet = {name for name, part in answer.parts.items() if part.loads and not part.recorded}
@@ -385,7 +385,7 @@ def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, 
     return {name: end for name, end in ends.items() if at_ms - end > least_ms}
 
 
-def _as_of(at_ms: int, loads: Sequence[ArchivedLoads], kind: str) -> str:
+def said_as_of(at_ms: int, loads: Sequence[ArchivedLoads], kind: str) -> str:
     """When loads are of. What a limit did is recorded as the mean of the time since the last
     record; all else as it was measured last, and later as the mean of such records.
     """

@@ -12,6 +12,7 @@ from loadmanager.engine.history.away import Away, Gap, away_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import LifeCause
+from loadmanager.leader.interruptions import losses_in
 
 STEPS_MAX = 1_000
 """Records of each sort that are looked through, the last ones."""
@@ -37,8 +38,10 @@ def away_lines(
     changes = [it.record_as(MemberChange) for it in members if it.kind == MemberChange.kind]
     changes.sort(key=lambda it: it.ts)
     since_ms = max(begun)
-    downs = [(it.begin, it.end) for it in downtimes(admin, since_ms)]
-    away = away_of(steps, changes, downs, (since_ms, until_ms))
+    downs = downtimes(admin, since_ms)
+    lost = [(it.broker, it.ts, it.unheard_ms) for it in losses_in(downs)]
+    spans = [(it.begin, it.end) for it in downs]
+    away = away_of(steps, changes, spans, (since_ms, until_ms), lost)
     return [] if away.since_ms is None else [away_text(away, since or 0, until_ms)]
 
 

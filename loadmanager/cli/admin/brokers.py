@@ -32,6 +32,7 @@ from loadmanager.cli.admin.downtimes import (
 )
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.names_then import nothing_then
+from loadmanager.cli.admin.nearer_loads import take_nearer
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
@@ -216,6 +217,7 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
     """What is recorded of brokers at a moment; `leader`: who led then."""
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
+    take_nearer(admin, past, at_ms, "broker_load")
     in_rows = lost_lines(past.lost)
     past.notes = [note for note in past.notes if note not in in_rows]
     nothing: dict[str, Any] = dict.fromkeys(BROKER)
@@ -428,6 +430,7 @@ def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Ou
     if at is not None:
         past = loads_at(admin, at, "broker_load")
         say_unknown(admin, at, past)
+        take_nearer(admin, past, at, "broker_load")
         data = [
             {"broker": name, "at": loads.ts, **figures(loads, name)}
             for loads in past.loads

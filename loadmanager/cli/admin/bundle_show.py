@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import click
 from msgspec import UNSET
 
-from loadmanager.cli.admin.archives import events_of, incomplete
+from loadmanager.cli.admin.archives import events_of, has_archives, incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
@@ -32,6 +33,7 @@ from loadmanager.cli.admin.status import of_daemon
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.topics import is_missing
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.cluster import ClusterShown
@@ -62,7 +64,7 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
     path = f"{OWN}/bundles/{bundle}{query(limit=DECISIONS_MAX)}"
     story, raw = admin.ask("GET", path, None, BundleStory)
     cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
-    lines = list(_head(story))
+    lines = list(_head(story, _since(admin, story)))
     if story.move is not None and story.owner is None and not story.replaced_by:
         lines = [f"nobody serves {story.bundle} at the moment: it is on its way"]
     if story.replaced_by:
@@ -119,17 +121,32 @@ def _missing_topic(admin: AdminClient, name: str) -> list[str]:
     return [f"there is no topic {name}: if it is made, it is in this bundle", *hints]
 
 
-def _head(story: BundleStory) -> Iterator[str]:
+def _since(admin: AdminClient, story: BundleStory) -> tuple[int | None, bool]:
+    """Since when its owner has it, and whether that is exact: the leader may have seen it come; of
+    before its term, the owner's records say it.
+    """
+    if story.owner is None or story.owned_since_exact:
+        return story.owned_since, story.owned_since_exact
+    recorded = PastBundle(story.bundle, None)
+    with suppress(LoadManagerError):  # it is of use without
+        if has_archives(admin):
+            recorded, _ = bundle_at(admin, story.bundle, now_ms())
+    if recorded.owner != story.owner or recorded.since is None:
+        return story.owned_since, False
+    return recorded.since, True
+
+
+def _head(story: BundleStory, served: tuple[int | None, bool]) -> Iterator[str]:
     if story.replaced_by:
         yield f"{story.bundle} is no bundle any more: it is {', '.join(story.replaced_by)} now"
         return
     if story.owner is None:
         yield f"nobody serves {story.bundle}: the next lookup of a topic of it places it"
         return
-    since = ""
-    if story.owned_since is not None:
-        exact = "" if story.owned_since_exact else "at least "
-        since = f", for {exact}{span(story.at - story.owned_since)}"
+    since, (since_ms, is_exact) = "", served
+    if since_ms is not None:
+        exact = "" if is_exact else "at least "
+        since = f", since {clock(since_ms)}, for {exact}{span(story.at - since_ms)}"
     yield f"{story.bundle} is served by {story.owner}{since}"
     if story.rate is not None:
         size = (story.throughput or 0.0) / (1 << 20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,14 @@ from loadmanager.cli.admin.downtimes import (
     unproven,
 )
 from loadmanager.cli.admin.leaders import led_of
-from loadmanager.cli.admin.past_owners import BEFORE_MS, owners_at, without_figures
+from loadmanager.cli.admin.nearer_loads import nearer_loads, with_nearer
+from loadmanager.cli.admin.past_owners import (
+    BEFORE_MS,
+    MEASURED_MS,
+    owners_at,
+    with_nearer_figures,
+    without_figures,
+)
 from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
@@ -68,6 +75,7 @@ MEMBERS_MAX = 1_000
 CHANGES_MAX = 1_000
 LINES = 10
 """Of each sort; with --each all are shown."""
+KINDS = (BrokerLoad.kind, BundleLoad.kind, TopicLoad.kind)
 SENTENCES = {"stopped": "stopped", "drained": "drained and stopped", "lost": "lost"}
 
 
@@ -146,9 +154,8 @@ def compare(
 
 
 def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
-    kinds = (BrokerLoad.kind, BundleLoad.kind, TopicLoad.kind)
     shown_ms = min(until_ms, now_ms() - SIGN_MS)  # until then brokers that live gave a sign
-    pasts = [loads_at(admin, at_ms, *kinds) for at_ms in (min(since_ms, shown_ms), shown_ms)]
+    pasts = [loads_at(admin, at_ms, *KINDS) for at_ms in (min(since_ms, shown_ms), shown_ms)]
     members = _of_kinds(
         events_of(admin, (MemberChange.kind,), until_ms=until_ms, limit=MEMBERS_MAX),
         MemberChange.kind,
@@ -218,12 +225,20 @@ def _moment(
     owned = owners_at(bundles, [*owners, *of], at_ms)
     led = led_of(of)
     without_figures(owned, past.unknown)
-    loads = [it for it in past.loads if it.broker not in past.unknown]
+    nearer = nearer_loads(admin, past, at_ms, KINDS)
+    with_nearer_figures(owned, nearer)
+    loads = with_nearer((it for it in past.loads if it.broker not in past.unknown), nearer)
     moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
     moment.unknown = past.unknown.keys()
     moment.leader = None if led is None else led.of
     lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
-    moment.started = {it.of for it in lately if it.event == "starts"}
+    started = {it.of: it.ts for it in lately if it.event == "starts"}
+    moment.started = started.keys()
+    moment.unmeasured = {
+        it.broker
+        for it in loads
+        if it.kind == BrokerLoad.kind and it.ts < started.get(it.broker, 0) + MEASURED_MS
+    }
     return moment
 
 
@@ -298,9 +313,7 @@ def _brokers(read: _Read) -> Iterator[str]:
     for name in sorted(before - after):
         how = read.now.gone.get(name, "nothing is recorded of it any more")
         yield f"{name} IS NOT THERE ANY MORE: {how}"
-    for name in sorted(after - before):
-        at = next((it.ts for it in within if it.of == name and it.event == "starts"), None)
-        yield f"{name} came" + ("" if at is None else f": it started at {clock(at)}")
+    yield from _came(read, sorted(after - before), within)
     for name in sorted(before & after):
         times = [
             f"{SENTENCES.get(it.how, it.how)} at {clock(left_at_of(it))}"
@@ -311,6 +324,17 @@ def _brokers(read: _Read) -> Iterator[str]:
         if times:
             yield f"{name} is there as before; between, it was {', '.join(times)}"
     yield from _versions(read, after)
+
+
+def _came(read: _Read, names: Iterable[str], within: Sequence[MemberChange]) -> Iterator[str]:
+    """That brokers came, or are back with the process that nobody had heard of then."""
+    for name in names:
+        at = next((it.ts for it in within if it.of == name and it.event == "starts"), None)
+        was = read.then.gone.get(name)
+        if at is None and was is not None:
+            yield f"{name} is back, and no restart of it is recorded; then: {was}"
+        else:
+            yield f"{name} came" + ("" if at is None else f": it started at {clock(at)}")
 
 
 def _versions(read: _Read, names: Iterable[str]) -> Iterator[str]:
@@ -383,16 +407,13 @@ def _more(count: int, most: int | None) -> Iterator[str]:
 
 
 def _loads(read: _Read) -> Shown:
-    before, after = read.then.brokers(), read.now.brokers()
-    owned_then, owned_now = read.then.owned(), read.now.owned()
+    moments = [(moment.measured(), moment.owned(), moment.there()) for moment in _moments(read)]
     rows = []
     for name in sorted(read.then.there() | read.now.there()):
-        was, now = before.get(name), after.get(name)
-        usage = [None if it is None else 100 * it["usage"] for it in (was, now)]
-        rates = [None if it is None else rate_of(it) for it in (was, now)]
-        bundles = [
-            None if it is None else of[name] for it, of in ((was, owned_then), (now, owned_now))
-        ]
+        loads = [measured.get(name) for measured, _, _ in moments]
+        usage = [None if it is None else 100 * it["usage"] for it in loads]
+        rates = [None if it is None else rate_of(it) for it in loads]
+        bundles = [owned[name] if name in there else None for _, owned, there in moments]
         rows.append((name, _arrow(usage), _arrow(bundles, digits=0), _arrow(rates)))
     headers = ("broker", "load %", "bundles", "msg/s")
     return table(headers, rows) if rows else "no load of a broker is recorded"
@@ -411,9 +432,19 @@ def _traffic(read: _Read) -> Shown:
             else (it.get("msg_throughput_in", 0.0) + it.get("msg_throughput_out", 0.0)) / (1 << 20)
             for it in was_and_is
         ]
-        rows.append((name, _arrow(rates), _arrow(sizes, digits=2)))
-    headers = ("tenant", "msg/s", "MiB/s")
+        row = (name, _arrow(rates), _arrow(sizes, digits=2))
+        rows.append((*row, _not_counted(read, name, without)) if without else row)
+    headers = ("tenant", "msg/s", "MiB/s", *(["not counted"] if without else []))
     return table(headers, rows) if rows else "no traffic is recorded"
+
+
+def _not_counted(read: _Read, tenant: str, without: Set[str]) -> str:
+    """How many bundles of a tenant are in none of its sums."""
+    prefix = f"{tenant}/"
+    bundles = {*read.then.bundles, *read.now.bundles}
+    total = sum(it.startswith(prefix) for it in bundles)
+    missing = sum(it.startswith(prefix) for it in without)
+    return f"{missing} of {count_of(total, 'bundle')}" if missing else ""
 
 
 def _arrow(figures: Iterable[float | None], digits: int = 1) -> str:
@@ -499,7 +530,7 @@ def _document(
             "down": moment.down or None,
             "gone": dict(moment.gone),
             "there": sorted(moment.there()),
-            "brokers": moment.brokers(),
+            "brokers": moment.measured(),
             "owned": dict(moment.owned()),
             "tenants": moment.sums(without, tenants=True),
         }

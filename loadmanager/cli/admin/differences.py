@@ -67,6 +67,10 @@ class ClusterThen:
     """Brokers that had started a moment before: they may have recorded no load yet."""
     unknown: Set[str] = frozenset()
     """Brokers of which no load of the moment is known."""
+    unmeasured: Set[str] = field(default=frozenset(), init=False)
+    """Brokers that had just started when they recorded their loads: these are of a part of the
+    time, or zeros.
+    """
     down: str = field(default="", init=False)
     """That no broker ran, in a sentence: then nothing had an owner, and nothing carried traffic."""
 
@@ -79,6 +83,10 @@ class ClusterThen:
     def brokers(self) -> dict[str, Figures]:
         """The brokers that were there and had recorded a load, with their figures."""
         return self._of(BrokerLoad.kind)
+
+    def measured(self) -> dict[str, Figures]:
+        """Of the brokers that were there, the figures that are known."""
+        return {name: of for name, of in self.brokers().items() if name not in self.unmeasured}
 
     def owned(self) -> Counter[str]:
         """Broker → how many bundles it owned."""

@@ -25,7 +25,12 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import WAITS_TOO, held_text
 from loadmanager.cli.admin.shapes import Names
-from loadmanager.cli.admin.silence import last_client, silence_in_records, silent_since
+from loadmanager.cli.admin.silence import (
+    is_silent,
+    last_client,
+    silence_in_records,
+    silent_since,
+)
 from loadmanager.cli.admin.story import client_sentence
 from loadmanager.cli.admin.times import at_option, clock, since_option, span
 from loadmanager.cli.terminal import Cell, Shown, table
@@ -136,7 +141,10 @@ def _attached_now(admin: AdminClient, text: str, limit: int) -> Output:
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     data = {**raw, "storedTopics": [row[0] for row in topics[len(answer.topics) :]]}
-    of_topics = ("topic", "bundle", "broker", "producers", "consumers", "msg in/s", "msg out/s")
+    of_topics = (
+        *("topic", "bundle", "broker", "producers", "consumers", "msg in/s", "msg out/s"),
+        "silent since",
+    )
     parts = (*([table(of_topics, topics)] if topics else ()), shown, *notes)
     return Output(data, parts, status=0 if rows or topics else 1, missing=answer.no_answer)
 
@@ -192,14 +200,17 @@ def _topics(
 ) -> tuple[list[tuple[Cell, ...]], list[str]]:
     """Rows of the open topics of this name, and of stored ones that are not open; and notes."""
     rows: list[tuple[Cell, ...]] = [
-        (it.topic, it.bundle, it.broker, it.producers, it.consumers, it.rate_in, it.rate_out)
+        (
+            *(it.topic, it.bundle, it.broker, it.producers, it.consumers, it.rate_in, it.rate_out),
+            None if it.rate_in or not is_silent(it.published) else clock(it.published or 0),
+        )
         for it in answer.topics
     ]
     if answer.topics_total > len(rows):
         more = answer.topics_total - len(rows)
         return rows, [f"and {count_of(more, 'more topic')}: a longer text, or --limit"]
     stored, notes = _stored(admin, text.casefold(), {it.topic for it in answer.topics})
-    rows += [(topic, None, "not open", *[None] * 4) for topic in stored[: limit - len(rows)]]
+    rows += [(topic, None, "not open", *[None] * 5) for topic in stored[: limit - len(rows)]]
     if len(stored) > limit - len(answer.topics):
         notes.append("and more topics that are not open: a longer text, or --limit")
     return rows, notes

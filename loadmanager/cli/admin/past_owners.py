@@ -12,6 +12,7 @@ from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
+from loadmanager.cli.admin.nearer_loads import nearer_loads
 from loadmanager.engine.bundles.ranges import (
     FULL_LOWER,
     FULL_UPPER,
@@ -97,6 +98,7 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
     bundles = _with_losses(owners_at(past.loads, events.events, at_ms), past)
+    with_nearer_figures(bundles, nearer_loads(admin, past, at_ms, ("bundle_load",)))
     past.notes += moved_lately([it for it in bundles if it.in_part])
     return bundles, past
 
@@ -113,6 +115,19 @@ def without_figures(bundles: Iterable[PastBundle], unknown: Container[str]) -> N
     for it in bundles:
         if it.by in unknown:
             it.figures, it.at, it.by = {}, None, None
+
+
+def with_nearer_figures(bundles: Iterable[PastBundle], nearer: Iterable[ArchivedLoads]) -> None:
+    """Give bundles the figures that their owners recorded nearer to the moment; not of one that its
+    owner had just got then.
+    """
+    of = {it.broker: it for it in nearer if it.kind == "bundle_load"}
+    for it in bundles:
+        loads = of.get(it.owner or "")
+        if loads is None or it.by != it.owner or it.bundle not in loads.figures:
+            continue
+        if it.since is None or loads.ts - it.since >= MEASURED_MS:
+            it.figures, it.at = figures(loads, it.bundle), loads.ts
 
 
 def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:
@@ -175,7 +190,7 @@ def owners_at(
         owner, since = changes.owner(bundle, of, at_ms)
         if owner is None and changes.came_later(bundle, of, at_ms):
             continue
-        until_then = [it for it in around if not changes.took_later(bundle, it.broker, at_ms)]
+        until_then = [it for it in around if not changes.took_later(bundle, it, at_ms)]
         owns = (it for it in until_then if it.broker == owner)
         shown = next(owns, until_then[-1] if until_then else None)
         if shown is not None:
@@ -233,10 +248,13 @@ class _Changes:
         later = all(it.ts > at_ms for it in samples)
         return later and bool(changes) and changes[0].owns and changes[0].ts > at_ms
 
-    def took_later(self, bundle: str, broker: str, at_ms: int) -> bool:
-        """Whether a broker got a bundle only after a moment: what it recorded is not of then."""
-        own = [it for it in self.of_bundle.get(bundle, ()) if it.broker == broker]
-        return bool(own) and own[0].owns and own[0].ts > at_ms
+    def took_later(self, bundle: str, sample: ArchivedLoads, at_ms: int) -> bool:
+        """Whether a sample is of after its broker got a bundle, which was only after a moment: it
+        is not of then. An earlier sample is: a lost broker had the bundle that its next process
+        took again.
+        """
+        own = [it for it in self.of_bundle.get(bundle, ()) if it.broker == sample.broker]
+        return bool(own) and own[0].owns and at_ms < own[0].ts <= sample.ts
 
     def owner(
         self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int
@@ -253,8 +271,7 @@ class _Changes:
         elif after and not after[0].owns:
             owner, since = after[0].broker, at_ms
         else:
-            came = after[0].broker if after else None
-            of = [sample for sample in samples if sample.broker != came]
+            of = [it for it in samples if not self.took_later(bundle, it, at_ms)]
             if not of:
                 return None, None
             owner, since = of[-1].broker, of[-1].ts

@@ -40,6 +40,11 @@ def silence_of(
     )
 
 
+def is_silent(last_ms: int | None) -> bool:
+    """Whether the last message came so long ago that a topic is called silent."""
+    return last_ms is not None and now_ms() - last_ms > SILENT_MS
+
+
 def silent_since(last_ms: int) -> list[str]:
     """The same of one whose last message came at a time, as its owner says."""
     silent_ms = now_ms() - last_ms

@@ -23,13 +23,18 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
-from loadmanager.cli.admin.times import at_option, clock
+from loadmanager.cli.admin.times import at_option, clock, since_option, span
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
-from loadmanager.leader.documents.findings import BacklogsShown, BusiestTopicsShown, BusyTopic
+from loadmanager.leader.documents.findings import (
+    BacklogsShown,
+    BusiestTopicsShown,
+    BusyTopic,
+    SilentTopicsShown,
+)
 
 NAMED_MAX = 3
 NOT_FOUND = 404
@@ -37,7 +42,8 @@ NOT_OPEN = "nobody has it open"
 """Of a topic that is non-persistent, and has no record."""
 SUMS = "of each topic, the sum of its subscriptions: which of them has how much is not recorded"
 group = AdminGroup(
-    "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs, busiest."
+    "topics",
+    help="List, lookup, create, delete, unload, partitions, stats, backlogs, busiest, silent.",
 )
 _topic = click.argument("topic")
 
@@ -129,9 +135,9 @@ def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
         past.notes += filter(None, [check(admin, str(name), at_ms)])
         owners += [(str(name), it.bundle.rpartition("/")[2], it) for it in there]
     data = []
-    for of, span, it in owners:
+    for of, within, it in owners:
         fields = it.owner_fields
-        data.append({"topic": of, "bundle": span, "broker": fields.pop("owner"), **fields})
+        data.append({"topic": of, "bundle": within, "broker": fields.pop("owner"), **fields})
     rows = [(of, span, it.owner_text) for of, span, it in owners]
     return listed_at(data, ("topic", "bundle", "broker"), rows, past)
 
@@ -300,6 +306,50 @@ def topics_busiest(admin: AdminClient, limit: int, at: int | None) -> Output:
     return Output(raw, (shown, notes), missing=missing)
 
 
+@group.command("silent")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
+)
+@since_option
+def topics_silent(admin: AdminClient, limit: int, since: int | None) -> Output:
+    """Show the open topics to which nothing was published for a minute, those first that fell
+    silent last; then those with producers of which no message is known. With --since, only those
+    that fell silent since then. Brokers whose topics are not counted are named, with status 1.
+    """
+    from loadmanager.cli.admin.absences import uncounted  # these take time
+    from loadmanager.cli.admin.archives import now_ms
+    from loadmanager.cli.admin.silence import SILENT_MS
+
+    at_ms = now_ms()
+    path = f"{OWN}/silent-topics{query(since=since, until=at_ms - SILENT_MS)}"
+    answer, raw = admin.ask("GET", path, None, SilentTopicsShown)
+    silent = [(broker, each) for broker, those in answer.brokers.items() for each in those]
+    silent.sort(key=lambda item: (-(item[1].published or 0), item[1].topic))
+    rows = [
+        (
+            each.topic,
+            None if each.published is None else clock(each.published),
+            None if each.published is None else span(at_ms - each.published),
+            *(each.producers, each.consumers, broker),
+        )
+        for broker, each in silent[:limit]
+    ]
+    notes = [f"and {len(silent) - limit} more"] if len(silent) > limit else []
+    if any(each.published is None for _, each in silent[:limit]):
+        notes.append(
+            "- : no message came since the topic was opened there; `topics stats` looks for the "
+            "last one in the records"
+        )
+    if answer.not_asked:
+        notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
+    missing, unasked = uncounted(admin, answer.no_answer)
+    notes += unasked
+    nothing = "no topic that was counted is silent" if missing else "no open topic is silent"
+    headers = ("topic", "silent since", "for", "producers", "consumers", "broker")
+    shown: Shown = table(headers, rows) if rows else nothing
+    return Output(raw, (shown, notes), missing=missing)
+
+
 def _topics_at(
     admin: AdminClient,
     at_ms: int,
@@ -313,10 +363,12 @@ def _topics_at(
     from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
     from loadmanager.cli.admin.names_then import nothing_then
+    from loadmanager.cli.admin.nearer_loads import take_nearer
     from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
     say_down(admin, at_ms, past)
+    take_nearer(admin, past, at_ms, "topic_load")
     recorded: dict[str, dict[str, Any]] = {
         name: {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
         for loads in sorted(past.loads, key=lambda each: each.ts)

@@ -14,6 +14,10 @@ from loadmanager.kit.units import MINUTE_MS
 BACKLOG_MIN = 1_000
 """A smaller backlog, or one that grew by less, is passed over."""
 GROWING_MS = 600_000
+UNTAKEN_MS = 180_000
+"""Nobody takes what waits for so long, without a consumer: most of those that restart are back."""
+APART_MS = 45_000
+"""Two looks that are so far apart tell it: after a crash, clients may miss the first."""
 UNLISTED_MS = 150_000
 """Two looks, and half of one."""
 LOOKS_MIN = 6
@@ -35,6 +39,17 @@ class Backlog(Shape):
     """Messages/s of the topic, to all its subscriptions."""
     consumers: int
     """Of all subscriptions of the topic."""
+    own_consumers: int | None = None
+    """Of this subscription; null: a version before tells it."""
+    oldest_ms: int | None = None
+    """When the oldest of these messages was published, by its client's clock, if the subscription
+    has no consumer and the broker knows it.
+    """
+
+    @property
+    def untaken(self) -> bool:
+        """Whether nobody is there to take it."""
+        return not (self.consumers if self.own_consumers is None else self.own_consumers)
 
 
 _Key = tuple[str, str]
@@ -53,9 +68,17 @@ class _Looks:
     """When, and how many: of ten minutes, and one look more, so that looks which are late or missed
     do not make these shorter than the time over which a backlog must grow.
     """
+    untaken: tuple[int, int] | None = None
+    """When it was looked first of those times in a row at which it had no consumer, and how many
+    messages there were; None: it had one at the last look.
+    """
 
     def add(self, broker: str, backlog: Backlog, now_ms: int) -> None:
         self.broker, self.last = broker, backlog
+        if not backlog.untaken:
+            self.untaken = None
+        elif self.untaken is None:
+            self.untaken = now_ms, backlog.messages
         self.messages.append((now_ms, backlog.messages))
         while len(self.messages) > 1 and self.messages[1][0] <= now_ms - GROWING_MS:
             self.messages.popleft()
@@ -71,23 +94,55 @@ class _Looks:
         return unlisted_ms > (UNLISTED_MS if self.broker in brokers else GROWING_MS)
 
     @property
+    def first(self) -> tuple[int, int]:
+        """The look with which the last is compared: the first of ten minutes, or the first at which
+        nobody took it.
+        """
+        last_ms = self.messages[-1][0]
+        if self.untaken is not None and last_ms - self.untaken[0] >= APART_MS:
+            return self.untaken
+        return self.messages[0]
+
+    @property
     def grown(self) -> int:
-        """By how many messages."""
-        return self.messages[-1][1] - self.messages[0][1]
+        """By how many messages since the first look."""
+        return self.messages[-1][1] - self.first[1]
 
     @property
     def lasted_ms(self) -> int:
-        return self.messages[-1][0] - self.messages[0][0]
+        """For how long since the first look."""
+        return self.messages[-1][0] - self.first[0]
+
+    @property
+    def since_ms(self) -> int:
+        """Since when it grows: since its oldest message came, if that is known of one that nobody
+        takes; else since the first look.
+        """
+        first_ms = self.first[0]
+        return first_ms if self.last.oldest_ms is None else min(self.last.oldest_ms, first_ms)
 
     def grows(self) -> bool:
+        """Whether nobody takes it, or less is taken than comes."""
+        return self._is_untaken() or self._is_outrun()
+
+    def _is_untaken(self) -> bool:
+        """Whether there was no consumer at two looks at least, and more messages at the last, of
+        which the oldest waits for some minutes.
+        """
+        if self.first is not self.untaken or self.grown <= 0:
+            return False
+        return self.messages[-1][0] - self.since_ms >= UNTAKEN_MS
+
+    def _is_outrun(self) -> bool:
         """Whether the least of the second half of the time is more than the most of the first: a
         consumer that takes it all now and then makes it shrink in between.
         """
-        if len(self.messages) < LOOKS_MIN or self.lasted_ms < 0.9 * GROWING_MS:
+        (first_ms, _), (last_ms, _) = self.messages[0], self.messages[-1]
+        if len(self.messages) < LOOKS_MIN or last_ms - first_ms < 0.9 * GROWING_MS:
             return False
         sizes = [size for _, size in self.messages]
         half = len(sizes) // 2
-        return self.grown >= BACKLOG_MIN and min(sizes[half:]) > max(sizes[:half])
+        return sizes[-1] - sizes[0] >= BACKLOG_MIN and min(sizes[half:]) > max(sizes[:half])
 
 
 @dataclass(slots=True)
@@ -125,7 +180,8 @@ class BacklogFindings:
         }
         growing = {key: looks for key, looks in self._looks.items() if looks.grows()}
         self._since_ms = {
-            key: self._since_ms.get(key, looks.messages[0][0]) for key, looks in growing.items()
+            key: min(self._since_ms.get(key, looks.since_ms), looks.since_ms)
+            for key, looks in growing.items()
         }
         by_topic = defaultdict[str, list[_Looks]](list)
         since_ms = dict[str, int]()
@@ -146,10 +202,15 @@ def _finding(
     """
     looks = min(growing, key=lambda it: (-it.grown, it.last.subscription))
     backlog, minutes = looks.last, looks.lasted_ms / MINUTE_MS
+    ago = "a minute ago" if round(minutes) <= 1 else f"{minutes:.0f} minutes ago"
     others = len(growing) - 1
     grow = "subscription of the topic grows" if others == 1 else "subscriptions of the topic grow"
     more = f" The backlog of {others:,} other {grow}, too." if others else ""
-    nobody = "" if backlog.consumers else " No consumer is connected to the topic."
+    nobody = f" No consumer is connected to the {'subscription' if backlog.consumers else 'topic'}."
+    nobody = nobody if backlog.untaken else ""
+    if backlog.oldest_ms is not None:
+        waits = (looks.messages[-1][0] - backlog.oldest_ms) / MINUTE_MS
+        nobody += f" The oldest message was published {waits:,.0f} minutes ago."
     limits = holders.get((backlog.topic, backlog.subscription), ())
     by_limits = f" Its consumers are held by {' and '.join(limits)}." if limits else ""
     shows = "limits why" if limits else "topics stats"
@@ -159,7 +220,7 @@ def _finding(
         since=since_ms,
         title=words.backlog(backlog.subscription, backlog.topic, looks.grown / minutes),
         text=f"{backlog.messages:,} messages wait for this subscription, {looks.grown:,} more than "
-        f"{minutes:.0f} minutes ago; {backlog.rate_in:,.1f} messages/s come into the topic and "
+        f"{ago}; {backlog.rate_in:,.1f} messages/s come into the topic and "
         f"{backlog.rate_out:,.1f} go out to all its subscriptions.{more}{nobody}{by_limits}",
         advice=words.RAISE_THE_LIMIT if limits else words.CATCH_UP,
         command=command(f"loadmanager admin {shows}", backlog.topic),

@@ -62,16 +62,22 @@ def away_of(
     members: Sequence[MemberChange],
     downs: Sequence[tuple[int, int]],
     between: tuple[int, int],
+    lost: Iterable[tuple[str, int, int]] = (),
 ) -> Away:
     """`steps`: of a bundle and those that it was split from, `members`: of all brokers, the oldest
-    first. `downs`: when the whole cluster was down. `between`: the time.
+    first. `downs`: when the whole cluster was down; `lost`: the brokers that were lost with it,
+    each with when it had ended at the latest, and for how long it had given no sign by then.
+    `between`: the time.
     """
     since_ms, until_ms = between
     tenures = tenures_of(_step(step) for step in sorted(steps, key=lambda it: it.ts))
     tenures.sort(key=lambda it: (it.since_ms or 0, it.life or 0, it.broker))
     if not tenures:
         return Away(None)
-    losses, away = _losses(members), Away(max(since_ms, tenures[0].since_ms or since_ms))
+    losses = _losses(members)
+    for broker, ended_ms, unheard_ms in lost:
+        losses.setdefault(broker, []).append((ended_ms, unheard_ms))
+    away = Away(max(since_ms, tenures[0].since_ms or since_ms))
     gaps = list[Gap]()
     for before, after in pairwise(tenures):
         if after.parent is not None and after.parent == before.bundle:
@@ -146,7 +152,12 @@ def _ended(
     is_late = tenure.lost and (tenure.until_ms or 0) > next_ms
     if tenure.until_ms is not None and not is_late:
         ends.append(Gap(tenure.until_ms, 0))
-    ends += [Gap(begin, 0) for begin, _ in downs if since_ms < begin <= next_ms]
+    left = [it.begin for it in ends]
+    ends += [
+        Gap(begin, 0)
+        for begin, over_ms in downs
+        if since_ms < begin <= next_ms and not any(begin <= it <= over_ms for it in left)
+    ]
     return min(ends, key=lambda it: (it.begin, it.earlier_ms), default=None)
 
 

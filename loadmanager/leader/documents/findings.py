@@ -47,6 +47,27 @@ class BusiestTopicsShown(Shape):
     """Broker → why it gave none."""
 
 
+class SilentTopic(Shape):
+    """An open topic to which nothing was published in the last period of its broker's stats."""
+
+    topic: str
+    bundle: str
+    published: int | None
+    """When its last message came; null: none since it was opened there, but producers are there."""
+    producers: int
+    consumers: int
+
+
+class SilentTopicsShown(Shape):
+    """The topics that fell silent last, by broker."""
+
+    brokers: dict[str, list[SilentTopic]] = msgspec.field(default_factory=dict)
+    not_asked: int = 0
+    """Brokers beyond those that are asked at once."""
+    no_answer: dict[str, str] = msgspec.field(default_factory=dict)
+    """Broker → why it gave none."""
+
+
 class FindingsShown(Shape):
     """What the leader finds wrong, in order of kind and name."""
 

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
+
+
+class SubscriptionBacklog(NamedTuple):
+    """What a subscription has not acknowledged."""
+
+    name: str
+    messages: int
+    consumers: int
+    """Those of this subscription."""
+    oldest_ms: int | None = None
+    """When the oldest of these messages was published, by its client's clock; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +39,15 @@ class TopicTraffic:
     consumers: int = 0
     backlog_messages: int = 0
     """Of all subscriptions together."""
-    backlogs: Sequence[tuple[str, int]] = ()
-    """The subscriptions with messages to acknowledge, and how many these are."""
+    backlogs: Sequence[SubscriptionBacklog] = ()
+    """The subscriptions with messages to acknowledge."""
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
     subscriptions: int = 0
     stored_bytes: int = 0
     """What it has stored, also what every subscription has acknowledged."""
+    published_ms: int | None = None
+    """When the last message came; None: none since it was opened, and of before it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

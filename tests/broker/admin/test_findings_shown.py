@@ -18,9 +18,11 @@ from system.raw import a_send
 
 from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.cli import main
+from loadmanager.cli.admin.times import clock
 from loadmanager.engine.findings.uneven import Stay
 from loadmanager.engine.strategies.plan import Plan, Skip, Unload
 from loadmanager.kit.names import TopicName
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.decisions import of_cycle
 from loadmanager.leader.events import EventQueue
 from loadmanager.leader.findings import TermFindings, stays_of, usages_of
@@ -120,7 +122,7 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
             (str(topics[1]), "s1", 10),
             (str(topics[1]), "s2", 10),
         ]
-        assert listed[0]["consumers"] == 0
+        assert (listed[0]["consumers"], listed[0]["ownConsumers"]) == (0, 0)
         leading = served.brokers[0].use.leading
         await until(lambda: leading.findings is not None)
         findings = leading.findings
@@ -143,7 +145,7 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         assert (status, out) == (0, "no topic has a backlog of 9,000 messages")
 
 
-@pytest.mark.parametrize("command", ["backlogs", "busiest"])
+@pytest.mark.parametrize("command", ["backlogs", "busiest", "silent"])
 async def test_topics_that_nobody_serves(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Their broker was lost: it is named with its bundles, and nothing is said of all topics."""
     async with serving(brokers=2) as served:
@@ -160,6 +162,46 @@ async def test_topics_that_nobody_serves(command: str, capsys: pytest.CaptureFix
         )
         assert (status, out.split()[:5]) == (1, ["no", "topic", "that", "was", "counted"])
         assert f"{lost} is left out: lost, and 1 of its bundles without an owner: " in err
+
+
+async def test_which_topics_fell_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever is asked, without their names: those first that did so last, not those to which
+    somebody publishes; and those with a producer that never published.
+    """
+    async with serving(brokers=2) as served:
+        names = ("long ago", "lately", "busy", "waits", "nobody's")
+        topics = {name: TopicName("persistent", ORDERS, name.replace(" ", "-")) for name in names}
+        now_ms, ago_ms = SystemClock().now_ms(), {"long ago": 7_200_000, "lately": 300_000}
+        broker = served.brokers[1]
+        for name, topic in topics.items():
+            await broker.serve(topic)
+            hosted = broker.parts.hosting.serving.open_topics.get(str(topic))
+            assert hosted is not None
+            if name in ago_ms:
+                hosted.published_ms = now_ms - ago_ms[name]
+            if name in ("busy", "waits"):
+                client = await served.cluster.connect(await broker.listen())
+                await client.produce(topic)
+            if name == "busy":
+                await client.send(a_send(0, b"x"))
+                await until(lambda hosted=hosted: hosted.core.messages_in == 1)
+        await broker.measure()
+        shell = Shell(served, capsys)
+        status, out, _ = await shell.run("topics", "silent")
+        shown = [line.split()[0] for line in out.splitlines()[1:4]]
+        assert (status, shown) == (0, [str(topics[it]) for it in ("lately", "long ago", "waits")])
+        assert " 5 min " in out
+        assert "no message came since the topic was opened" in out
+        assert str(topics["busy"]) not in out
+        assert str(topics["nobody's"]) not in out
+        status, out, _ = await shell.run("topics", "silent", "--since", "1h", "--limit", "1")
+        assert str(topics["lately"]) in out
+        assert "and 1 more" in out
+        _, out, _ = await shell.run("find", "acme/orders/l")  # a part of two names
+        rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+        assert rows["TOPIC"].endswith("SILENT SINCE")
+        for name, it_ms in ago_ms.items():
+            assert rows[str(topics[name])].rstrip().endswith(clock(now_ms - it_ms))
 
 
 async def test_the_busiest_topics_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import Answer, Served, serving
 from broker.admin.test_admin_access import secured
-from broker.admin.test_archive import a_decision, in_folder, written
+from broker.admin.test_archive import a_decision, in_folder, recorded_in, written
 from broker.admin.test_audit import as_role, changes
 from clusters.running import eventually, until
 from kit.security.tokens import ADMIN, VALUES, token, verifier
@@ -23,9 +23,11 @@ from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin.undo import fields_of
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import change_id
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.text import moment
 from loadmanager.leader.documents.undo import UndoStep
 from loadmanager.leader.move_notes import moves_note, moves_noted
 
@@ -490,6 +492,28 @@ def test_grants_in_words() -> None:
         "bob may no longer consume on persistent://acme/orders/t",
         "any role that may consume may use subscription s",
     ]
+
+
+async def test_what_a_crash_of_all_brokers_took_elsewhere_is_told(tmp_path: Path) -> None:
+    """No leader was there to record it: the archives tell that the broker was lost with all."""
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        await served.own(FIRST, at=1)
+        lost, other = served.broker_id(0), served.broker_id(1)
+        now = SystemClock().now_ms()
+        crash = now - 3_600_000
+        move = a_decision(
+            crash - 60_000, "move", bundle=FIRST, move="0-1", source="127.0.0.1:2",
+            destination=lost, owner=lost, state="done", author="operator",
+            ended_at=crash - 60_000,
+        )  # fmt: skip
+        of = {"broker": lost, "of": lost, "event": "starts"}
+        starts = [MemberChange(ts=ts, **of) for ts in (crash - 90_000, crash + 20_000)]
+        await written(served, 0, structs.replace(move, epoch=0, ids=["0-1"]), *starts)
+        recorded_in(tmp_path, [(1, crash - 90_000, crash), (2, crash + 20_000, now + 60_000)])
+        why = await why_not(served, "0-1")
+        at = moment(crash + 12_000)
+        assert why.startswith(f"it is at {other} now")
+        assert why.endswith(f", and not at {lost} any more, which was lost at {at}")
 
 
 async def test_moves_of_earlier_terms(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.broker.messaging.cursor import read_cursor
 from loadmanager.broker.messaging.settings import StorageSettings
+from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.broker.ports.log import LogRecord
 from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.protocol.storage_health import FAILURES_MAX, FULL_S
@@ -210,6 +211,36 @@ async def test_backlogs_larger_than_the_cache_are_read_in_order() -> None:
     got = [f.command.message.message_id.entryId for f in wire.frames if f.command.type == MESSAGE]
     assert got == [number for number in range(100) if number != 29]
     assert broker.storage.damaged == 1
+
+
+@pytest.mark.asyncio
+async def test_since_when_a_backlog_waits_that_nobody_takes() -> None:
+    """Since its oldest message was published, which the storage is asked for once it is not in
+    memory; not of a backlog that has a consumer.
+    """
+    broker = Slow(SharedFiles())
+    broker.server.serving.storing._cache.limit_bytes = 500  # type: ignore[union-attr]
+    connection, _ = await broker.begin()
+    await broker.consumer(permits=0)
+    for number in range(4):
+        await broker.say(connection, send_frame(1, number))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
+    assert hosted is not None
+    hosted.core.subscribe("nobody's", SubscriptionType.SHARED, 1, durable=True)
+    for number in range(4, 1_100):
+        await broker.say(connection, send_frame(1, number))
+
+    def oldest() -> dict[str, int | None]:
+        hosted.measure(1.0, 0)
+        assert {it.messages > 1_000 for it in hosted.traffic.backlogs} == {True}
+        return {it.name: it.oldest_ms for it in hosted.traffic.backlogs}
+
+    first = oldest()
+    assert first.pop("nobody's") is None
+    await broker.settle()
+    second = oldest()
+    assert second.pop("nobody's") == 1  # as `send_frame` says
+    assert {*first.values(), *second.values()} == {None}
 
 
 @pytest.mark.asyncio

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from loadmanager.engine.findings.backlogs import Backlog, BacklogFindings
@@ -621,6 +622,52 @@ def test_a_backlog_that_grows() -> None:
     assert finding.since == MINUTE_MS
     assert "is connected" not in finding.text
     assert _backlogs(day, [27_000] * 11) == []
+
+
+def _untaken(minute: float, oldest: float | None, own_consumers: int = 0) -> Backlog:
+    """1,200 messages a minute come; a consumer of another subscription is there."""
+    backlog = _backlog(1_000 + round(1_200 * minute))
+    oldest_ms = None if oldest is None else round(oldest * MINUTE_MS)
+    return msgspec.structs.replace(backlog, own_consumers=own_consumers, oldest_ms=oldest_ms)
+
+
+def test_a_backlog_that_nobody_takes_is_found_at_the_second_look_of_a_leader() -> None:
+    """Its leader is new, and it lasts for longer: since the oldest message came. Clients that come
+    back after a crash end it.
+    """
+    first_ms = 20 * MINUTE_MS
+    findings = BacklogFindings()
+
+    def found(minute: int, backlog: Backlog) -> list[FindingShown]:
+        return findings.step({"b1": [backlog]}, first_ms + minute * MINUTE_MS)
+
+    assert found(0, _untaken(0, oldest=5)) == []
+    (finding,) = found(1, _untaken(1, oldest=5))
+    assert finding.since == 5 * MINUTE_MS
+    assert finding.title.endswith("grows by 1,200 messages a minute")
+    assert "1,200 more than a minute ago" in finding.text
+    assert "No consumer is connected to the subscription." in finding.text
+    assert finding.text.endswith(" The oldest message was published 16 minutes ago.")
+    (finding,) = found(2, _untaken(2, oldest=5))
+    assert finding.since == 5 * MINUTE_MS
+    assert found(3, _untaken(3, oldest=None, own_consumers=1)) == []
+    assert found(4, _untaken(4, oldest=23)) == []
+    assert found(5, _untaken(5, oldest=23)) == []  # it has been so for two minutes
+    assert found(6, _untaken(6, oldest=23))
+    assert found(7, _untaken(6, oldest=23)) != []  # the topic is quiet for a moment
+
+
+def test_a_backlog_that_nobody_takes_and_whose_oldest_message_is_not_known() -> None:
+    """It is found after three minutes; one that does not grow is not."""
+    findings, still = BacklogFindings(), BacklogFindings()
+    looks = [
+        findings.step({"b1": [_untaken(minute, oldest=None)]}, minute * MINUTE_MS)
+        for minute in range(1, 5)
+    ]
+    assert [len(each) for each in looks] == [0, 0, 0, 1]
+    assert looks[-1][0].since == MINUTE_MS
+    for minute in range(1, 20):
+        assert still.step({"b1": [_untaken(0, oldest=0)]}, minute * MINUTE_MS) == []
 
 
 def test_a_backlog_that_a_limit_makes() -> None:

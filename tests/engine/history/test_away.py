@@ -87,6 +87,18 @@ def test_what_is_not_recorded_is_said() -> None:
     assert away_of([], [], [], ALL).since_ms is None
 
 
+def test_a_crash_of_all_ended_an_owner_within_its_last_sign() -> None:
+    """It served after its last sign, for as long as one that lives may be silent: so much shorter
+    the time without an owner may be. One that had stopped in order did not.
+    """
+    steps, down = [gains(1_000, "a"), gains(20_000, "b")], [(5_000, 19_000)]
+    crash = [("a", 15_000, 11_000)]
+    assert gaps(away_of(steps, [], down, ALL, crash)) == [(15_000, 20_000, 11_000)]
+    assert gaps(away_of(steps, [], down, ALL, [("c", 15_000, 11_000)])) == [(5_000, 20_000, 0)]
+    stopped = step(4_000, "a", "Owned", "Free", cause="stop")
+    assert gaps(away_of([*steps, stopped], [], down, ALL, crash)) == [(4_000, 20_000, 0)]
+
+
 def test_a_split_interrupts_nothing() -> None:
     """The children are owned in the transaction that ends the parent."""
     steps = [
