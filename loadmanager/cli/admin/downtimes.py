@@ -42,6 +42,8 @@ NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
 LOSS_MS = 60_000
 """A session that no heartbeat keeps is over after this time, however long its timeout."""
+FRESH_MS = 600_000
+"""So long after it, a crash of the whole cluster is told before all else."""
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 
@@ -58,6 +60,10 @@ class Downtime(ClusterDown):
         between = f"from {begin} at the earliest to {end} ({took} at most)"
         return f"the whole cluster was down {between}: no broker recorded anything"
 
+    def is_fresh(self, at_ms: int) -> bool:
+        """Whether it ended shortly before a time, and was no orderly stop."""
+        return not self.in_order and 0 <= at_ms - self.end <= FRESH_MS
+
 
 def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
     """Those that ended later than this, the oldest first; none without archives."""
@@ -70,6 +76,11 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
         return []
     downs = downs_of(answer.parts.values(), since_ms)
     return [Downtime(it.begin, it.end, it.in_order, it.ended) for it in downs]
+
+
+def lately_down(downs: Iterable[Downtime], at_ms: int) -> list[str]:
+    """A line for each crash of the whole cluster that ended shortly before a time."""
+    return [f"{it}, {span(at_ms - it.end)} ago" for it in downs if it.is_fresh(at_ms)]
 
 
 class Lapse(SessionLapse):
