@@ -204,11 +204,10 @@ class TermMembers:
         for broker, entry in self._book.items():
             if entry.absence.gone and broker in self.brokers.registered:
                 self._back(entry)
-            if entry.unserved:
-                self._look(entry)
             if _may_be_frozen(entry.absence) and broker not in self._asked_again:
                 self._asked_again.add(broker)
                 self.moves.term.scope.spawn(self._ask_again(entry), f"ask {broker} again")
+        self._look()
         for entry in self._book.values():
             if await self._returning.step(entry.absence, entry.awaited, entry.waited):
                 self._tell_clients(entry.absence)
@@ -378,8 +377,13 @@ class TermMembers:
         away_ms = absence.back_at - absence.left_at
         self._record(absence, "back", took_ms=away_ms, same_process=absence.same_process)
 
-    def _look(self, entry: _Entry) -> None:
-        """Which of its bundles are served again?"""
+    def _look(self) -> None:
+        """Which bundles of those that left are served again?"""
+        for entry in self._book.values():
+            if entry.unserved:
+                self._look_at(entry)
+
+    def _look_at(self, entry: _Entry) -> None:
         absence, unserved = entry.absence, []
         for bundle in entry.unserved:
             tracked = self.owners.by_bundle.get(bundle)
@@ -446,6 +450,7 @@ class TermMembers:
 
     def unserved(self) -> list[UnservedBundles]:
         """What nobody serves of what those had owned that left, the bundles with clients first."""
+        self._look()
         left = []
         for entry in self._book.values():
             absence, names = entry.absence, entry.unserved
@@ -460,11 +465,12 @@ class TermMembers:
 
     def lost(self) -> list[LostBroker]:
         """Who was lost, also those that are back."""
+        self._look()  # a step may wait for answers of those that were lost
         return [
             LostBroker(
                 it.broker,
                 it.left_at,
-                it.sign,
+                it.sign_told,
                 it.bundles,
                 it.bundles - it.placed,
                 [ms for ms in it.lost_before if ms not in it.lost_by_store],
@@ -499,6 +505,7 @@ class TermMembers:
 
     def shown(self) -> MembersShown:
         """Who is there, and who left in the last days."""
+        self._look()
         absent = [entry.absence for entry in self._book.values()]
         return MembersShown(
             at=self.moves.term.clock.now_ms(),

@@ -22,7 +22,7 @@ from loadmanager.engine.history.lapses import Unproven, unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
-from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
+from loadmanager.leader.documents.members import ANSWERS, LATER, MAYBE_ANSWERS, AbsentBroker
 from loadmanager.leader.interruptions import (
     AskedArchives,
     by_records,
@@ -365,6 +365,23 @@ def test_a_process_that_ended_does_not_answer() -> None:
     absence.same_process = False
     (line,) = texts([absence])
     assert "asked then, it had ended: another process answered in its place" in line
+    absence.sign = f"did not answer within 5 s{LATER}{ANSWERS}"
+    (line,) = texts([absence])
+    assert "; later it had ended: another process answered in its place; " in line
+
+
+def test_nobody_knows_yet_which_process_answered() -> None:
+    """As long as the broker is not back: it may be one that was started in its place."""
+    absence = cut_off(1)
+    absence.back_at = None
+    (line,) = texts([absence])
+    assert f"asked then, it {MAYBE_ANSWERS}; " in line
+    assert ANSWERS not in line
+    both = [cut_off(number) for number in (1, 2)]
+    for it in both:
+        it.back_at = None
+    (line,) = texts(both)
+    assert "; asked then, they answered without sessions, or other processes did in their " in line
 
 
 def test_each_loss_that_is_recorded_is_told() -> None:

@@ -304,6 +304,8 @@ const HOW: Record<string, string> = {
   drained: "drained and stopped",
 };
 const ANSWERS = "answers, without a session";
+const MAYBE_ANSWERS = "answered without a session, or another process did in its place";
+const REPLACED = "had ended: another process answered in its place";
 export const LATER = "; later it ";
 const WAITING_MAX = 3;
 export const COUNTED_MS = 600_000; // clients that come later than this are new ones
@@ -324,9 +326,10 @@ export function absenceText(absence: Absent): string {
 }
 
 function signText({ backAt, sameProcess }: Absent, sign: string): string {
-  const [said = "", later] = sign.split(LATER);
-  const replaced = said === ANSWERS && typeof backAt === "number" && !sameProcess;
-  const first = replaced ? "had ended: another process answered in its place" : said;
+  // As `sign_told` of leader/documents/members.py.
+  const gone = typeof backAt !== "number";
+  const words = gone ? MAYBE_ANSWERS : sameProcess ? ANSWERS : REPLACED;
+  const [first = "", later] = sign.replaceAll(ANSWERS, words).split(LATER);
   const then = later === undefined ? "" : `${LATER}${later}${meaningOf(later)}`;
   return `${first}${meaningOf(first)}${then}`;
 }

@@ -18,7 +18,9 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import (
     ANSWERS,
     LATER,
+    MAYBE_ANSWERS,
     NO_ANSWER,
+    REPLACED,
     RETURN_MS_MAX,
     AbsentBroker,
     MembersShown,
@@ -37,14 +39,15 @@ NOT_OURS = 404
 SEVERAL = (
     ("asked then, it answers, without a session", "asked then, they answer, without sessions"),
     (f"{LATER}answers, without a session", "; later they answer, without sessions"),
-    ("asked then, it had ended: another process", "asked then, they had ended: other processes"),
+    ("it answered without a session", "they answered without sessions"),
+    ("or another process did in its place", "or other processes did in their places"),
+    ("it had ended: another process", "they had ended: other processes"),
     ("answered in its place", "answered in their places"),
     ("asked then, it ", "asked then, they "),
     (LATER, "; later they "),
     ("its process has ended, or its host is", "their processes have ended, or their hosts are"),
 )
 """What is told of one broker that was asked, and of several."""
-REPLACED = "had ended: another process answered in its place"
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
 
 
@@ -81,9 +84,7 @@ def _left_text(
             last = "their last signs" if several else "its last sign"
             text += f" up to {span(absence.unheard_ms)} after {last}"
     if absence.sign:
-        first, later, then = absence.sign.partition(LATER)
-        if first == ANSWERS and not absence.gone and not absence.same_process:
-            first = REPLACED
+        first, later, then = absence.sign_told.partition(LATER)
         text += f"; asked then, it {first}{meaning_of(first)}"
         text += f"{later}{then}{meaning_of(then)}"
     return _of_several(text) if several else text
@@ -193,8 +194,9 @@ def sign_of(change: MemberChange, changes: Iterable[MemberChange]) -> str:
         return REPLACED
     back = [it for it in own if it.event in ("back", "left") and it.ts >= change.ts]
     first = min(back, key=lambda it: it.ts, default=None)
-    is_other = first is not None and first.event == "back" and not first.same_process
-    return REPLACED if is_other else change.how
+    if first is None or first.event != "back":
+        return MAYBE_ANSWERS
+    return change.how if first.same_process else REPLACED
 
 
 def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:

@@ -15,6 +15,9 @@ its session ended without a word: it was killed, frozen or cut off.
 """
 ANSWERS = "answers, without a session"
 """The sign of a broker that only lost its session, or whose successor answers."""
+MAYBE_ANSWERS = "answered without a session, or another process did in its place"
+"""The same of one that is not back: which process answered, is known only then."""
+REPLACED = "had ended: another process answered in its place"
 RETURN_MS_MAX = 600_000
 """Clients of a bundle that come later than this after it was served again are new ones."""
 LOSSES_MAX = 20
@@ -81,6 +84,13 @@ class AbsentBroker(Shape):
     def gone(self) -> bool:
         """Whether it is not back."""
         return self.back_at is None
+
+    @property
+    def sign_told(self) -> str:
+        """Its sign, without the claim that it answered if another process may have done so."""
+        if self.gone:
+            return self.sign.replace(ANSWERS, MAYBE_ANSWERS)
+        return self.sign if self.same_process else self.sign.replace(ANSWERS, REPLACED)
 
     def lost_after(self, at_ms: int) -> int | None:
         """When it was lost first after a moment; None: it was not."""
