@@ -367,8 +367,9 @@ function absentClients(absence: Absent): string {
   const some = `${fewOf(back)} of ${those} back${within}`;
   const counted = ", as the leader counted"; // `admin status` looks at the records of clients, too
   if (typeof longest !== "number") return missing ? `; ${some}${counted}` : `; ${those} back`;
+  const most = unheardMs ? `up to ${duration(longest + unheardMs)}: ` : "";
   const before = unheardMs ? ` since it was lost, and up to ${duration(unheardMs)} before` : "";
-  const waited = `waited ${waits(longest, mean, back)}${before}`;
+  const waited = `waited ${most}${waits(longest, mean, back)}${before}`;
   return missing ? `; ${some}, who ${waited}${counted}` : `; ${those} ${waited}`;
 }
 

@@ -157,10 +157,10 @@ def clients_waited(absence: Waiting, *, over: bool = False) -> str:
     if absence.clients_waited_ms is None:
         return text if missing else f"{clients} back"
     waited = waits_text(absence.clients_waited_ms, absence.clients_waited_mean_ms, back)
-    text += f", who waited {waited}" if missing else f" {waited}"
     if absence.unheard_ms:
-        text += f" since it was lost, and up to {span(absence.unheard_ms)} before"
-    return text
+        most, before = span(absence.clients_waited_ms + absence.unheard_ms), absence.unheard_ms
+        waited = f"up to {most}: {waited} since it was lost, and up to {span(before)} before"
+    return text + (f", who waited {waited}" if missing else f" {waited}")
 
 
 def _back(absence: AbsentBroker) -> str:
@@ -352,7 +352,7 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int, lapses: Sequence
     texts.append(f"{count_of(bundles, 'bundle')} in all{owner}")
     if clients := sum(it.clients or 0 for it in absent):
         back = sum(min(it.clients_back, it.clients or 0) for it in absent)
-        longest = max(it.clients_waited_ms or 0.0 for it in absent)
+        longest = max((it.clients_waited_ms or 0.0) + (it.unheard_ms or 0) for it in absent)
         waited = f", who waited {span(longest)} at most" if longest else ""
         few = few_of(back) if back < clients else str(back)
         over = back < clients and all(_is_over(it, now_ms) for it in absent)

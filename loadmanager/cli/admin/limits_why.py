@@ -96,7 +96,7 @@ def _not_back(admin: AdminClient, topic: str) -> str:
         waits = interrupted_between(admin, end_ms - HOUR_MS, end_ms).waits
     except LoadManagerError:  # without archives, or of a daemon
         return ""
-    count = sum(it.back_at is None and it.client.topic == name for it in waits)
+    count = sum(it.came_at is None and it.client.topic == name for it in waits)
     if not count:
         return ""
     are = "is" if count == 1 else "are"
