@@ -50,6 +50,8 @@ BOOK_MAX = 200
 """Brokers in the book; the oldest give way."""
 MOVES_MAX = 100
 """Moves in the book."""
+LOSSES_MAX = 50
+"""Earlier losses in the book."""
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
@@ -131,6 +133,8 @@ class _Book(msgspec.Struct, rename="camel"):
     """The last ones, of all leaders."""
     moves: list[Unverified] = msgspec.field(default_factory=list)
     """Those whose clients are not all seen back yet: the next leader goes on with them."""
+    losses: list[_Entry] = msgspec.field(default_factory=list)
+    """See `TermMembers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ class TermMembers:
     now.
     """
     _book: dict[str, _Entry] = field(default_factory=dict)
+    _losses: list[_Entry] = field(default_factory=list)
+    """Losses of brokers that were back, and have stopped in order since; the last one last."""
     _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
     _asked_again: set[str] = field(default_factory=set)
@@ -188,6 +194,7 @@ class TermMembers:
         with self.store.corrupt.left_out("members", paths.MEMBERS):
             book = msgspec.json.decode(node.value, type=_Book)
             self._book = {entry.absence.broker: entry for entry in book.entries}
+            self._losses = book.losses
             self._terms = book.terms
             self.moves.take_up(book.moves)
         self._stored = node.value
@@ -274,6 +281,8 @@ class TermMembers:
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
         awaited = {name: Awaited(clients[name]) for name in sorted(names) if clients.get(name)}
         entry = _Entry(absence, sorted(names), awaited, session=departure.session)
+        if earlier is not None and earlier.absence.how == "lost" and absence.how != "lost":
+            self._losses.append(earlier)
         self._book[broker] = entry
         unheard_ms = self._unheard_ms(absence)
         self._record(
@@ -379,7 +388,7 @@ class TermMembers:
 
     def _look(self) -> None:
         """Which bundles of those that left are served again?"""
-        for entry in self._book.values():
+        for entry in (*self._book.values(), *self._losses):
             if entry.unserved:
                 self._look_at(entry)
 
@@ -428,11 +437,13 @@ class TermMembers:
             for entry in newest
             if now_ms - entry.absence.left_at <= keep_ms
         }
+        recent = [it for it in self._losses if now_ms - it.absence.left_at <= keep_ms]
+        self._losses = [it for it in recent if not it.absence.gone][-LOSSES_MAX:]
 
     async def _save(self) -> None:
         entries = sorted(self._book.values(), key=lambda entry: entry.absence.broker)
         moves = [*self.moves.unverified.values()][:MOVES_MAX]
-        value = msgspec.json.encode(_Book(entries, self._terms, moves))
+        value = msgspec.json.encode(_Book(entries, self._terms, moves, self._losses))
         if value == self._stored:
             return
         there = self._stored or await self.store.store.get(paths.MEMBERS) is not None
@@ -500,13 +511,14 @@ class TermMembers:
         if broker not in self._book:
             raise NotFoundError(f"{broker} is not among the brokers that left")
         self._tell_those_so_far(self._book.pop(broker), self.moves.term.clock.now_ms())
+        self._losses = [it for it in self._losses if it.absence.broker != broker]
         self.brokers.departed.pop(broker, None)
         await self._save()
 
     def shown(self) -> MembersShown:
         """Who is there, and who left in the last days."""
         self._look()
-        absent = [entry.absence for entry in self._book.values()]
+        absent = [entry.absence for entry in (*self._book.values(), *self._losses)]
         return MembersShown(
             at=self.moves.term.clock.now_ms(),
             present=sorted(self.brokers.registered),

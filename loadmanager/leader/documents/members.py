@@ -114,4 +114,6 @@ class MembersShown(Shape):
     expected: int
     """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
     absent: list[AbsentBroker]
-    """Those that left in the last days, the last one first; also those that are back."""
+    """Those that left in the last days, the last one first; also those that are back, and the
+    losses of those that have stopped in order since.
+    """
