@@ -170,6 +170,41 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
     return [it for it in times if it.until + (SIGN_MS if it.is_open else 0) >= since_ms]
 
 
+class Stood(NamedTuple):
+    """When each broker stood still: no limit has anybody wait meanwhile."""
+
+    times: Mapping[str, Sequence[tuple[int, int]]]
+
+    @classmethod
+    def between(cls, admin: AdminClient, since_ms: int, until_ms: int) -> Stood:
+        """In a time, as they recorded themselves once they went on; without archives never."""
+        try:
+            events = events_of(
+                admin,
+                (MemberChange.kind,),
+                since_ms=since_ms,
+                until_ms=until_ms + LAPSE_MS_MAX,
+                limit=STARTS_MAX,
+            ).events
+        except LoadManagerError:
+            return cls({})
+        times = dict[str, list[tuple[int, int]]]()
+        for change in (event.record_as(MemberChange) for event in events):
+            if change.event == "stood" and change.took_ms and change.ts - change.took_ms < until_ms:
+                times.setdefault(change.of, []).append((change.ts - change.took_ms, change.ts))
+        return cls(times)
+
+    def within(self, broker: str, begin_ms: float, end_ms: float) -> float:
+        """For how long one stood still within a time, in milliseconds."""
+        times = self.times.get(broker, ())
+        return sum(max(0, min(end, end_ms) - max(begin, begin_ms)) for begin, end in times)
+
+    def lines(self, brokers: Iterable[str], begin_ms: int, end_ms: int, text: str) -> list[str]:
+        """A line for each of these brokers that stood still within a time."""
+        stood = {it: self.within(it, begin_ms, end_ms) for it in sorted({*brokers})}
+        return [f"{name} stood still for {span(ms)}: {text}" for name, ms in stood.items() if ms]
+
+
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:
     """The events that these are parts of, the oldest first."""
     return together(times, Lapse)
