@@ -405,6 +405,7 @@ class TermMembers:
             absence.placed += 1
             since_ms = max(tracked.since_ms, absence.left_at)
             absence.placed_at = max(absence.placed_at or 0, since_ms)
+            absence.placed_exact = self.owners.records is not None
         entry.unserved, absence.waiting = unserved, unserved[:SHOWN_MAX]
         if not unserved and absence.placed_at is not None:
             absence.placed = absence.bundles  # those that are named stand for all

@@ -340,10 +340,11 @@ function meaningOf(sign: string): string {
   return sign.includes("reached") ? " (its process has ended, or its host is away)" : "";
 }
 
-function absentBundles({ bundles = 0, placed = 0, placedAt, leftAt, waiting = [] }: Absent): string {
+function absentBundles({ bundles = 0, placed = 0, placedAt, placedExact, leftAt, waiting = [] }: Absent): string {
   if (!bundles) return "it owned no bundle";
   const left = bundles - placed;
-  if (!left) return `${plural(bundles, "bundle")} placed after ${duration((placedAt ?? leftAt) - leftAt)}`;
+  const most = placedExact ? "" : " at most"; // `admin status` looks at the records of owners
+  if (!left) return `${plural(bundles, "bundle")} placed after ${duration((placedAt ?? leftAt) - leftAt)}${most}`;
   const some = waiting.slice(0, WAITING_MAX);
   const more = left > some.length ? ` and ${left - some.length} more` : "";
   const named = some.length ? `: ${some.join(", ")}${more}` : "";

@@ -115,7 +115,8 @@ def bundles_text(absence: AbsentBroker) -> str:
         more = f" and {left - len(some)} more" if left > len(some) else ""
         named = f": {', '.join(some)}{more}" if some else ""
         return f"{owned}, {left} without an owner until the next lookup{named}"
-    return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}"
+    most = "" if absence.placed_exact else " at most"
+    return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}{most}"
 
 
 def clients_text(absence: AbsentBroker, now_ms: int) -> str:

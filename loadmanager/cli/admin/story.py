@@ -493,7 +493,7 @@ def _member(event: ArchivedEvent) -> str:
         until = f" {UNTIL}, when they were no longer waited for" if change.how == UNTIL else ""
         return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "placed":
-        return f"what {change.of} had owned is served again{took}: {bundles}"
+        return f"what {change.of} had owned is served again{took} at most: {bundles}"
     return _by_itself(change)
 
 

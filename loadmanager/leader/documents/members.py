@@ -45,6 +45,10 @@ class AbsentBroker(Shape):
     """Those of them that are served again."""
     placed_at: int | None = None
     """When the last one of these was; null: none is."""
+    placed_exact: bool = False
+    """Whether that is by what the owners recorded; else the leader saw it then, by their next
+    reports, and it was so at the latest.
+    """
     waiting: list[str] = msgspec.field(default_factory=list)
     """The first ones of those that are not: the next lookup places each."""
     clients: int | None = None
