@@ -65,6 +65,7 @@ from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.change_words import new_values
 from loadmanager.leader.documents.decisions import DecisionShown
 
 DECISION_ID = re.compile(r"\d{1,12}-m?\d{1,12}")
@@ -437,8 +438,8 @@ def _change(event: ArchivedEvent) -> str:
     if PEERS in change.what:  # it follows from what was ordered before
         return ""
     if change.over == BY_ITSELF:
-        after = "" if change.after is None else f": {change.after}"
-        return f"{change.address} by itself {change}{after}"
+        values = new_values(change.before, change.after)
+        return f"{change.address} by itself {change}{f': {values}' if values else ''}"
     return f"{_who(change)} {change}"
 
 
