@@ -103,10 +103,14 @@ def in_words(what: str, path: str | None, before: str | None, after: str | None)
         return own
     if done.startswith("deleted ") and not _leaves(after) and _leaves(before):
         done, before, after = f"{done}, which had", None, before
-    values = ", ".join(_values(before, after))
-    if len(values) > VALUES_MAX:
-        values = values[:VALUES_MAX] + "…"
+    values = new_values(before, after)
     return f"{done}: {values}" if values else done
+
+
+def new_values(before: str | None, after: str | None) -> str:
+    """The values of a document that became others; empty if none did."""
+    values = ", ".join(_values(before, after))
+    return values if len(values) <= VALUES_MAX else f"{values[:VALUES_MAX]}…"
 
 
 def _undone_of(path: str) -> str:
@@ -255,7 +259,7 @@ def _drain_order(path: str, broker: str, after: str | None) -> str:
     fields = _leaves(after) or {}
     if fields.get("state") != '"ended"':
         return f"changed {goal}"
-    return f"ended {goal}" + _note(after, "ended.text")
+    return f"ended {goal}, as its cordon ended" + _note(after, "ended.text")
 
 
 def _refusal(token: str, after: str | None) -> str:

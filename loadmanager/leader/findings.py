@@ -78,10 +78,9 @@ class TermFindings:
         self._take(self.watch.step(look), now_ms)
 
     def look_at_members(self) -> None:
-        """Tell at once who was lost, and who is back."""
+        """Tell at once who was lost, what is known of them, and who is back."""
         gone = lost(self.members.lost())
-        before = {it.about for it in self._findings if it.kind == "lost"}
-        if before != {it.about for it in gone}:
+        if gone != [it for it in self._findings if it.kind == "lost"]:
             others = [it for it in self._findings if it.kind != "lost"]
             self._take([*gone, *others], self.load_manager.term.clock.now_ms(), "lost")
 

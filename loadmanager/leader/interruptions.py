@@ -306,6 +306,10 @@ class Interruptions:
     """The longest wait was this at most, by the records of clients: one of a lost broker may have
     waited since its last sign.
     """
+    sum_most_ms: float = field(default=0.0, init=False)
+    """The same of the sum."""
+    attached: int = field(default=0, init=False)
+    """See `InterruptionsShown`."""
     by_leaders: bool = field(default=False, init=False)
     """Whether the clients are those that leaders counted."""
     lacking: list[str] = field(default_factory=list, init=False)
@@ -378,7 +382,9 @@ class Interruptions:
             max((ms for ms, _ in took), default=0),
             sum(ms for ms, _ in took),
         )
-        self.most_ms = max((ms + unheard for ms, unheard in took), default=0)
+        most = [ms + unheard for ms, unheard in took]
+        self.most_ms, self.sum_most_ms = max(most, default=0), sum(most)
+        self.attached = sum(it.came_at is not None for it in waits) - len(took)
 
     def shown(self) -> InterruptionsShown:
         """For those who ask."""
@@ -394,6 +400,8 @@ class Interruptions:
             longest_ms=self.longest_ms,
             longest_most_ms=max(self.longest_ms, self.most_ms),
             sum_ms=self.sum_ms,
+            sum_most_ms=max(self.sum_ms, self.sum_most_ms),
+            attached=self.attached,
             unheard_ms=self.unheard_ms,
             by_leaders=self.by_leaders,
             lacking=self.lacking,

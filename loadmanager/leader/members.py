@@ -50,6 +50,8 @@ BOOK_MAX = 200
 """Brokers in the book; the oldest give way."""
 MOVES_MAX = 100
 """Moves in the book."""
+LOSSES_MAX = 50
+"""Earlier losses in the book."""
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
@@ -131,6 +133,8 @@ class _Book(msgspec.Struct, rename="camel"):
     """The last ones, of all leaders."""
     moves: list[Unverified] = msgspec.field(default_factory=list)
     """Those whose clients are not all seen back yet: the next leader goes on with them."""
+    losses: list[_Entry] = msgspec.field(default_factory=list)
+    """See `TermMembers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ class TermMembers:
     now.
     """
     _book: dict[str, _Entry] = field(default_factory=dict)
+    _losses: list[_Entry] = field(default_factory=list)
+    """Losses of brokers that were back, and have stopped in order since; the last one last."""
     _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
     _asked_again: set[str] = field(default_factory=set)
@@ -188,6 +194,7 @@ class TermMembers:
         with self.store.corrupt.left_out("members", paths.MEMBERS):
             book = msgspec.json.decode(node.value, type=_Book)
             self._book = {entry.absence.broker: entry for entry in book.entries}
+            self._losses = book.losses
             self._terms = book.terms
             self.moves.take_up(book.moves)
         self._stored = node.value
@@ -204,11 +211,10 @@ class TermMembers:
         for broker, entry in self._book.items():
             if entry.absence.gone and broker in self.brokers.registered:
                 self._back(entry)
-            if entry.unserved:
-                self._look(entry)
             if _may_be_frozen(entry.absence) and broker not in self._asked_again:
                 self._asked_again.add(broker)
                 self.moves.term.scope.spawn(self._ask_again(entry), f"ask {broker} again")
+        self._look()
         for entry in self._book.values():
             if await self._returning.step(entry.absence, entry.awaited, entry.waited):
                 self._tell_clients(entry.absence)
@@ -275,6 +281,8 @@ class TermMembers:
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
         awaited = {name: Awaited(clients[name]) for name in sorted(names) if clients.get(name)}
         entry = _Entry(absence, sorted(names), awaited, session=departure.session)
+        if earlier is not None and earlier.absence.how == "lost" and absence.how != "lost":
+            self._losses.append(earlier)
         self._book[broker] = entry
         unheard_ms = self._unheard_ms(absence)
         self._record(
@@ -378,8 +386,13 @@ class TermMembers:
         away_ms = absence.back_at - absence.left_at
         self._record(absence, "back", took_ms=away_ms, same_process=absence.same_process)
 
-    def _look(self, entry: _Entry) -> None:
-        """Which of its bundles are served again?"""
+    def _look(self) -> None:
+        """Which bundles of those that left are served again?"""
+        for entry in (*self._book.values(), *self._losses):
+            if entry.unserved:
+                self._look_at(entry)
+
+    def _look_at(self, entry: _Entry) -> None:
         absence, unserved = entry.absence, []
         for bundle in entry.unserved:
             tracked = self.owners.by_bundle.get(bundle)
@@ -392,6 +405,7 @@ class TermMembers:
             absence.placed += 1
             since_ms = max(tracked.since_ms, absence.left_at)
             absence.placed_at = max(absence.placed_at or 0, since_ms)
+            absence.placed_exact = self.owners.records is not None
         entry.unserved, absence.waiting = unserved, unserved[:SHOWN_MAX]
         if not unserved and absence.placed_at is not None:
             absence.placed = absence.bundles  # those that are named stand for all
@@ -424,11 +438,13 @@ class TermMembers:
             for entry in newest
             if now_ms - entry.absence.left_at <= keep_ms
         }
+        recent = [it for it in self._losses if now_ms - it.absence.left_at <= keep_ms]
+        self._losses = [it for it in recent if not it.absence.gone][-LOSSES_MAX:]
 
     async def _save(self) -> None:
         entries = sorted(self._book.values(), key=lambda entry: entry.absence.broker)
         moves = [*self.moves.unverified.values()][:MOVES_MAX]
-        value = msgspec.json.encode(_Book(entries, self._terms, moves))
+        value = msgspec.json.encode(_Book(entries, self._terms, moves, self._losses))
         if value == self._stored:
             return
         there = self._stored or await self.store.store.get(paths.MEMBERS) is not None
@@ -446,6 +462,7 @@ class TermMembers:
 
     def unserved(self) -> list[UnservedBundles]:
         """What nobody serves of what those had owned that left, the bundles with clients first."""
+        self._look()
         left = []
         for entry in self._book.values():
             absence, names = entry.absence, entry.unserved
@@ -460,11 +477,12 @@ class TermMembers:
 
     def lost(self) -> list[LostBroker]:
         """Who was lost, also those that are back."""
+        self._look()  # a step may wait for answers of those that were lost
         return [
             LostBroker(
                 it.broker,
                 it.left_at,
-                it.sign,
+                it.sign_told,
                 it.bundles,
                 it.bundles - it.placed,
                 [ms for ms in it.lost_before if ms not in it.lost_by_store],
@@ -494,12 +512,14 @@ class TermMembers:
         if broker not in self._book:
             raise NotFoundError(f"{broker} is not among the brokers that left")
         self._tell_those_so_far(self._book.pop(broker), self.moves.term.clock.now_ms())
+        self._losses = [it for it in self._losses if it.absence.broker != broker]
         self.brokers.departed.pop(broker, None)
         await self._save()
 
     def shown(self) -> MembersShown:
         """Who is there, and who left in the last days."""
-        absent = [entry.absence for entry in self._book.values()]
+        self._look()
+        absent = [entry.absence for entry in (*self._book.values(), *self._losses)]
         return MembersShown(
             at=self.moves.term.clock.now_ms(),
             present=sorted(self.brokers.registered),

@@ -1042,8 +1042,10 @@ async def test_a_goal_that_was_reached_and_is_not_any_more() -> None:
     )
     async with browser() as page, made(cluster) as url:
         await page.go(f"{url}/ui")
-        await page.wait_text("; Reached: the goal is reached, but 2.9 points at ", "#moves .goal")
-        assert "not reached" not in await page.text("#moves .goal")
+        await page.wait_text("; Reached: the goal is reached; no longer so at ", "#moves .goal")
+        shown = await page.text("#moves .goal")
+        assert "not reached" not in shown
+        assert "points from the mean" not in shown
 
 
 async def test_the_first_line_tells_what_is_wrong() -> None:

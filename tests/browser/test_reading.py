@@ -130,6 +130,30 @@ async def test_a_short_crash_of_the_whole_cluster(tmp_path: Path) -> None:
         assert not page.errors
 
 
+async def test_a_crash_of_the_whole_cluster_is_told_first(tmp_path: Path) -> None:
+    """Of what is over: later freezes of single brokers do not push it out of the list."""
+    crash = SystemClock().now_ms() - 20 * MINUTE
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        await stopped_together(served, crash, crash + 6_000, in_order=False)
+        own: dict[str, Any] = {"broker": served.broker_id(0), "of": served.broker_id(0)}
+        freezes = [
+            MemberChange(ts=crash + after * MINUTE, event="proven", took_ms=20_000, **own)
+            for after in (3, 6, 9, 12)
+        ]
+        await written(served, 0, *freezes)
+        spans = [
+            (100, crash - 10 * MINUTE, crash + 2_000),
+            (101, crash + 6_000, crash + 18 * MINUTE),
+        ]
+        recorded_in(tmp_path, spans)
+        await page.size(1200, 800)
+        await page.go(f"{served.url()}/ui?at={when_of(crash + 15 * MINUTE)}&last=1800")
+        await page.wait_text("could not prove its session", ".lately")
+        first = "document.querySelector('.lately li').textContent"
+        await page.wait(f"{first}.startsWith('The whole cluster was down')")
+        assert not page.errors
+
+
 async def nobody(page: Page, going: Any) -> None:
     """Go to a time at which no broker is there, and none leads."""
     await going

@@ -22,7 +22,7 @@ from loadmanager.engine.history.lapses import Unproven, unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.waits import Interrupted
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
-from loadmanager.leader.documents.members import ANSWERS, AbsentBroker
+from loadmanager.leader.documents.members import ANSWERS, LATER, MAYBE_ANSWERS, AbsentBroker
 from loadmanager.leader.interruptions import (
     AskedArchives,
     by_records,
@@ -83,7 +83,7 @@ def test_who_was_lost_with_the_whole_cluster_was_lost_when_it_went_down() -> Non
     assert (lost.clients_waited_ms, lost.clients_waited_mean_ms) == (38_000.0, None)
     (line,) = texts([lost])
     assert f"({clock(down.begin)})" in line
-    assert "2 bundles placed after 38 s; 3 clients waited 38 s" in line
+    assert "2 bundles placed after 38 s at most; 3 clients waited 38 s" in line
     assert list(since_down([it], [Downtime(it.left_at + 1, it.left_at + 50_000)])) == [it]
     it.how = "stopped"
     assert list(since_down([it], [down])) == [it]
@@ -365,6 +365,23 @@ def test_a_process_that_ended_does_not_answer() -> None:
     absence.same_process = False
     (line,) = texts([absence])
     assert "asked then, it had ended: another process answered in its place" in line
+    absence.sign = f"did not answer within 5 s{LATER}{ANSWERS}"
+    (line,) = texts([absence])
+    assert "; later it had ended: another process answered in its place; " in line
+
+
+def test_nobody_knows_yet_which_process_answered() -> None:
+    """As long as the broker is not back: it may be one that was started in its place."""
+    absence = cut_off(1)
+    absence.back_at = None
+    (line,) = texts([absence])
+    assert f"asked then, it {MAYBE_ANSWERS}; " in line
+    assert ANSWERS not in line
+    both = [cut_off(number) for number in (1, 2)]
+    for it in both:
+        it.back_at = None
+    (line,) = texts(both)
+    assert "; asked then, they answered without sessions, or other processes did in their " in line
 
 
 def test_each_loss_that_is_recorded_is_told() -> None:
@@ -391,8 +408,8 @@ def test_each_loss_that_is_recorded_is_told() -> None:
         f"b1 lost 60 min ago ({clock(NOW)}), its session ended without a word up to 6.0 s after "
         "its last sign; asked then, it did not answer within 5 s (frozen, or cut off); later it "
         "cannot be reached (its process has ended, or its host is away); 2 bundles placed after "
-        "1.5 s; 3 clients waited 2.0 s since it was lost, and up to 6.0 s before; the broker is "
-        "back after 8.0 s, the same process"
+        "1.5 s at most; 3 clients waited up to 8.0 s: 2.0 s since it was lost, and up to 6.0 s "
+        "before; the broker is back after 8.0 s, the same process"
     )
     assert loss_text(second, NOW + HOUR) == (
         f"b1 lost 59 min ago ({clock(NOW + 60_000)}), 2 times since {clock(NOW)}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -173,6 +174,11 @@ async def test_clients_of_brokers_that_all_ended_without_a_word_were_interrupted
         out = (await shell.run("status"))[1]
         assert ": 0 moves, 2 brokers lost, " in out, out
         assert f"longest {waited} until attached again" in out
+        (line,) = [line for line in out.splitlines() if line.startswith("the whole cluster was ")]
+        assert re.search(rf"to {re.escape(clock(up))} \({span_text(seconds)} at most\)", line)
+        assert line.endswith(" ago")
+        over = (await shell.run("status", "--over"))[1]
+        assert over.count("the whole cluster was down") == 1
         out = (await shell.run("find", "away"))[1]
         assert f"(its broker {ids[1]} was lost)" in out
         out = (await shell.run("status", "--at", clock(down + 2 * SECOND)))[1]
@@ -203,3 +209,7 @@ async def test_no_broker_is_said_to_be_there_while_the_whole_cluster_was_down(
         assert "0 brokers, 0 bundles with an owner" in out
         out = (await shell.run("status", "--at", clock(down - SECOND // 2)))[1]
         assert "2 brokers, " in out
+        assert "the whole cluster" not in out
+        out = (await shell.run("status", "--at", clock(up + 5 * SECOND)))[1]
+        assert out.startswith(f"the whole cluster was down from {clock(down)} "), out
+        assert f"anything, {span_text(5)} ago" in out.splitlines()[0]

@@ -14,11 +14,12 @@ from cli.test_admin_command import Shell
 from system.raw import a_send
 
 from loadmanager.cli.admin.held_then import ConnectionHold, longest_for
+from loadmanager.cli.admin.interrupted import _Causes, _row, _summary
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import Decision
-from loadmanager.engine.history.waits import Interrupted
+from loadmanager.engine.history.waits import Interrupted, key_of
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
 
@@ -204,8 +205,9 @@ async def test_a_client_that_a_limit_may_keep_from_attaching(
         waits = {it["name"]: it["heldAt"] for it in await shell.json("interrupted")}
         assert waits == {"near": own, "far": None}
         _, out, _ = await shell.run("interrupted")
-        (line,) = [line for line in out.splitlines() if held in line]
-        assert "127.0.0.1:4711" in line
+        assert out.count(f"\n(1) {held}\n") == 1
+        (line,) = [line for line in out.splitlines() if "127.0.0.1:4711" in line]
+        assert " it was lost (1)" in line
         assert "which limit holds connections: `loadmanager admin limits why TOPIC`" in out
 
 
@@ -264,7 +266,10 @@ async def test_what_made_brokers_interrupt_their_clients(
         assert told["paused", now - 98_000]["waitedMs"] == 8_000
         _, out, _ = await shell.run("interrupted")
         line = next(line for line in out.splitlines() if line.startswith("1.0 s "))
-        assert f"the broker ended the connection: {outage}" in line
+        number = re.search(r" the broker ended the connection \((\d)\) ", line)
+        assert number is not None, out
+        assert f"({number[1]}) the broker ended the connection: {outage}" in out.splitlines()
+        assert outage not in line
 
 
 async def test_a_limit_stays_the_cause_once_the_client_is_back(
@@ -389,6 +394,22 @@ async def test_a_client_that_tries_again_and_again_is_not_back(
         assert f"of it, {two} held its connection: o-2 publish" in out
 
 
+def test_a_client_that_may_leave_again_is_not_said_to_be_away() -> None:
+    """It says since when it is there, and that it may leave; no limit is to blame meanwhile."""
+    step = _step(50_000, "b1:1", "left", "p")
+    again = Interrupted(step, 50_000, lost=True, again_at=91_000, again="b2:1")
+    away = Interrupted(step, 50_000, lost=True)
+    causes = _Causes([], {key_of(step): "b3:1"}, [], {}, [], 98_000)
+    waited, *_, why, now_at = _row(again, causes, [])
+    assert (waited, why) == ("41 s; here again for 7.0 s, not sure to stay", "it was lost")
+    assert now_at == "b2:1"
+    assert _row(away, causes, [])[0] == "48 s, NOT BACK"
+    text = _summary([again, away], 40_000, 60_000, 98_000)
+    assert text.endswith(
+        "; 1 is attached again, not sure to stay; 1 is not seen to be attached again"
+    )
+
+
 def test_the_limits_of_a_hold_are_those_of_then() -> None:
     """By the looks of then, or by those before and after it, if these agree; else not known."""
     at = ConnectionHold("b1", "10.0.3.7:9", 0, 900_000, ((5_000, "o-2"), (800_000, "o-0")))
@@ -418,6 +439,8 @@ def test_a_limit_that_held_the_connection_for_lookups() -> None:
     assert longest_for(holds[1:], wait, 100_000) is holds[1]
     assert longest_for(holds[2:], wait, 100_000) is None
     assert longest_for([_held(30_000, 72_000, near, "b1:1")], wait, 100_000) is None
+    assert longest_for(holds, wait, 100_000, still_ms=70_000) is None
+    assert longest_for(holds, wait, 100_000, still_ms=55_000) is holds[0]
     own = ConnectionHold("b3:1", "10.0.3.7:1", 60_000, 62_000, ((61_000, other),))
     assert longest_for([*holds, own], wait, 100_000) is own
     soon = Interrupted(step, 50_000, lost=True, back_at=54_000, back="b3:1", over="10.0.3.7:1")

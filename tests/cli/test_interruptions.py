@@ -42,6 +42,24 @@ def test_in_words() -> None:
     )
 
 
+def test_bounds_and_those_that_may_not_stay() -> None:
+    """The sum of what each waited at least and at most; not those that are only attached again."""
+    step = ClientStep(
+        ts=1, broker="b1", event="left", client="h:1", what="producer", name="p", topic="t"
+    )
+    waits = [
+        Interrupted(step, 0, lost=True, unheard_ms=6_000, back_at=10_000),
+        Interrupted(step, 0, lost=True, unheard_ms=6_000, back_at=20_000),
+        Interrupted(step, 0, lost=True, unheard_ms=6_000, again_at=40_000),
+    ]
+    total = Interruptions(0)
+    total.take(waits, whole=True)
+    assert sentence(total.shown()).endswith(
+        ": 0 moves, 3 interruptions of clients, longest 20 s to 26 s until attached again, in all "
+        "30 s to 42 s, 1 of them attached again, not sure to stay"
+    )
+
+
 async def test_moves_and_lost_brokers_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,7 +90,7 @@ async def test_moves_and_lost_brokers_count(
         await written(served, 1, moved("done", 2, 3_000, None), *lost)
         total = (
             ": 2 moves, 2 moves failed, 1 broker lost, 10 interruptions of clients (as leaders "
-            "counted, and not by the records of each client), longest 5.0 s, in all 18 s, "
+            "counted, and not by the records of each client), longest 5.0 s, in all 18 s at least, "
             "up to 6.0 s more before a broker counted as lost, 1 of them not seen to be back: "
         )
         for words in (("status",), ("moves", "list")):
@@ -159,7 +177,7 @@ async def test_the_day_has_those_that_interrupted_names(
         )
         assert (
             "1 broker lost, 3 interruptions of clients, longest 0.0 s to 6.0 s until attached "
-            "again, in all 6 ms, 1 of them not seen to be back" in line
+            "again, in all 0.0 s to 6.0 s, 1 of them not seen to be back" in line
         )
         command = line.rpartition("`loadmanager admin ")[2].partition("`")[0]
         assert len(await shell.json(*command.split())) == 3

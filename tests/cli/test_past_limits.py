@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import BrokerLoad, Throttle
+from loadmanager.engine.history.records import AuditedChange, BrokerLoad, Throttle
 from loadmanager.kit.system.clock import SystemClock
 
 TOPIC = "persistent://acme/orders/t"
@@ -116,6 +117,89 @@ async def test_for_how_long_limits_had_somebody_wait(
             assert (await shell.run("limits", "list", *wrong))[0] == 2
         status, _, err = await shell.run("limits", "list", "--since", clock(begin + 999 * MINUTE))
         assert (status, "is not before" in err) == (2, True), err
+
+
+async def test_a_standstill_of_the_broker_is_no_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What waited meanwhile was held by none: sums leave that time out, or are bounds, and a record
+    over it says nothing of what a limit delivered.
+    """
+    begin = SystemClock().now_ms() // MINUTE * MINUTE - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        of: dict[str, Any] = {"ts": begin + 2 * MINUTE, "broker": name}
+        held = Throttle(
+            **of, interval_ms=MINUTE, level="topic", limit="a publish",
+            configured_messages_per_s=20, configured_bytes_per_s=-1, delivered_messages_per_s=11.9,
+            delivered_bytes_per_s=100, held=9, waited_ms=55_000,
+        )  # fmt: skip
+        client = ClientStep(
+            **of, event="freed", client="c:1", what="connection", held_ms=110_000, reason="a"
+        )
+        stood = MemberChange(**of, of=name, event="stood", took_ms=40_000)
+        await written(served, 0, held, client, stood)
+        words = ("limits", "list", "--since", clock(begin), "--until", clock(begin + 10 * MINUTE))
+        (row,) = await shell.json(*words, "--clients")
+        assert row["held_ms"] == 70_000
+        out = (await shell.run(*words))[1]
+        assert " ≤ 55.0 " in out
+        assert "55 s at most in all" in out
+        assert f"{name} stood still for 40 s: " in out
+        at = ("limits", "list", "--at", clock(begin + 2 * MINUTE - 30_000))
+        (row,) = await shell.json(*at)
+        assert (row["configured_messages_per_s"], row["held"], row["waited_ms"]) == (20, None, None)
+        assert row["delivered_messages_per_s"] is None
+        assert "11.9" not in (await shell.run(*at))[1]
+
+
+async def test_a_limit_that_was_set_for_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told by what was set then, also while nobody recorded it, and not after its end."""
+    begin = SystemClock().now_ms() // MINUTE * MINUTE - 60 * MINUTE
+    end, topic = begin + 3 * MINUTE - 20_000, "persistent://acme/orders/t"
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        assert (await shell.run("topics", "create", topic))[0] == 0
+        rate = {"publishThrottlingRateInMsg": 20, "publishThrottlingRateInByte": -1}
+        text = json.dumps({"publishMaxMessageRate": {"standalone": rate}})
+        path = "/admin/policies/acme/orders"
+
+        def change(ts: int, what: str, before: str, after: str) -> AuditedChange:
+            return AuditedChange(
+                broker=name,
+                ts=ts,
+                role="",
+                address="h",
+                over="http",
+                what=what,
+                path=path,
+                before=before,
+                after=after,
+            )
+
+        held = Throttle(
+            ts=begin + 3 * MINUTE, broker=name, interval_ms=MINUTE, level="topic",
+            limit=f"{topic} publish", configured_messages_per_s=20, configured_bytes_per_s=-1,
+            delivered_messages_per_s=19, delivered_bytes_per_s=100, held=9, waited_ms=55_000,
+        )  # fmt: skip
+        load = {"ts": begin + 3 * MINUTE, "broker": name, "interval_ms": MINUTE, "usage": 0.1}
+        await written(
+            served, 0, held, BrokerLoad(**load, **UNUSED),
+            change(begin, "POST /publishRate", "{}", text), change(end, "DELETE /x", text, "{}"),
+        )  # fmt: skip
+        (status, out, err) = await shell.run("limits", "why", topic, "--at", clock(begin + MINUTE))
+        assert status == 0, out + err
+        assert (status, "no limit of its own was in use then" in out) == (0, True)
+        assert "was set for acme/orders then: publishRate publishThrottlingRateInMsg=20" in out
+        until = f"topic: {topic} publish at {name} was set until {clock(end)} only"
+        during, after = (clock(end + by) for by in (-10_000, 10_000))
+        for words in (("limits", "list"), ("status",)):
+            assert until not in (await shell.run(*words, "--at", during))[1]
+            assert until in (await shell.run(*words, "--at", after))[1]
+        assert "1 limit held somebody" in (await shell.run("status", "--at", during))[1]
+        assert "held somebody" not in (await shell.run("status", "--at", after))[1]
 
 
 async def test_whom_limits_had_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

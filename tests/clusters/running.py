@@ -212,6 +212,8 @@ class Cluster:
         """Brokers that only report answer an order to unload when this is set."""
         self.signs: dict[str, str] = {}
         """brokerId → what keeps a broker from saying what it serves."""
+        self.say: asyncio.Event | None = None
+        """They say so, or what they serve, when this is set."""
         self.clients: list[Client] = []
         """Connections to close at the end."""
         self._reporting = self.tree.session(timeout_s=3600)
@@ -239,6 +241,8 @@ class Cluster:
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
+        if self.say is not None:
+            await self.say.wait()
         if sign := self.signs.get(broker.broker_id):
             raise OperationalError(f"{broker.broker_id} {sign}")
         running = self.at(broker)

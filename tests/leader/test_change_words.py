@@ -220,7 +220,7 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "/loadmanager/wishes/goals/1-g1",
             '{"state":"approved","ended":null}',
             '{"state":"ended","endedMs":2,"ended":{"code":"Reached","text":"it is reached"}}',
-            "ended the goal 1-g1, the drain of b1:8080: it is reached",
+            "ended the goal 1-g1, the drain of b1:8080, as its cordon ended: it is reached",
         ),
         (
             "PUT /loadmanager/v1/cordons/b1:8080?drain=true",

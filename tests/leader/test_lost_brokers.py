@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from clusters.members import NS
 from clusters.running import Cluster, a_cluster, until
 
 from loadmanager.cli.admin.absences import absence_text
+from loadmanager.engine.history.findings import FindingStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.members import TermMembers
 
 FROZEN = "did not answer within 5 s"
 
@@ -60,6 +65,39 @@ async def test_a_broker_whose_process_had_ended_at_once() -> None:
         await until(lambda: leader.clock.monotonic_s() > before_s + 30, within_s=60)
         assert absence.sign == "cannot be reached"
         assert told(cluster) == [("left", "lost"), ("sign", "cannot be reached")]
+
+
+async def test_bundles_with_another_owner_while_the_broker_is_still_asked() -> None:
+    """They are not said to have none: one that is frozen lets the leader wait for seconds. What is
+    found says the same, at once.
+    """
+    async with a_cluster(brokers=2) as cluster:
+        leader, broker = cluster.brokers
+        name, bundle = broker.address.broker_id, f"{NS}/0x00000000_0x10000000"
+        await broker.use.orders.acquire(bundle, epoch=None)
+        await until(lambda: leader.use.brokers.reports[name].bundles == [bundle])
+        cluster.signs[name], cluster.say = FROZEN, asyncio.Event()
+        broker.store.suspend()
+        broker.store.expire()
+        members, findings = leader.use.leading.members, leader.use.leading.findings
+        assert isinstance(members, TermMembers)
+        assert findings is not None
+        await until(lambda: any(it.unserved == 1 for it in members.lost()))
+        await leader.use.orders.acquire(bundle, epoch=None)
+        await until(lambda: all(it.unserved == 0 for it in members.lost()))
+        (absence,) = members.shown().absent
+        assert (absence.sign, absence.placed, absence.waiting) == ("", 1, [])
+        (finding,) = (it for it in findings.shown().findings if it.kind == "lost")
+        assert finding.text.endswith("It owned 1 bundle: all are served.")
+        cluster.say.set()
+        await until(lambda: members.shown().absent[0].sign == FROZEN)
+
+        def recorded() -> list[str]:
+            records = leader.history.records
+            return [it.text for it in records if isinstance(it, FindingStep) and it.what == "lost"]
+
+        await until(lambda: bool(recorded()))
+        assert "all are served" in recorded()[-1]
 
 
 async def test_the_last_sign_may_have_been_before_an_outage_of_the_store() -> None:

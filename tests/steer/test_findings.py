@@ -126,7 +126,7 @@ async def test_a_broker_that_died_is_lost_until_it_is_back(tmp_path: Path) -> No
         await daemon.work.read()
         (lost,) = daemon.work.findings.shown().findings
         assert (lost.kind, lost.about, lost.since) == ("lost", dead, daemon.clock.at_ms)
-        assert "It owned 4 bundles: 4 of them have no owner." in lost.text
+        assert "It owned 4 bundles: no owner of 4 of them is known yet." in lost.text
         pulsar.brokers.remove(stopped)
         await looks(daemon, 1)
         assert kinds(daemon) == [("lost", dead)]

@@ -28,17 +28,22 @@ const points = (usage: number | null | undefined): string =>
 const settledPoints = ({ farthest, atMs }: NonNullable<GoalShown["afterwards"]>): string =>
   `${points(farthest)} at ${utc(atMs)}`;
 
+function noLonger(goal: GoalShown["goal"], { farthest, atMs }: NonNullable<GoalShown["afterwards"]>): string {
+  const isOfLoad = (goal.kind === "even" || goal.kind === "filled") && typeof farthest === "number";
+  return `no longer so at ${utc(atMs)}${isOfLoad ? `, when a broker was ${points(farthest)} from the mean` : ""}`;
+}
+
 // Why it has ended or waits; the last look at it has some figures of before its last moves, so that
 // another one, some minutes later, may say otherwise. In the words of `loadmanager admin goals`.
-function whyText({ ended, waits, afterwards: after, endedMs }: GoalShown): string {
+function whyText({ goal, ended, waits, afterwards: after, endedMs }: GoalShown): string {
   const { code, text = "" } = ended ?? waits ?? {};
   const why = code ? `${code}${text ? `: ${text}` : ""}` : "";
   if (after?.reached !== false) return why;
   if (typeof endedMs !== "number") {
-    const on = `goes on: it had ended as reached, but ${settledPoints(after)}`;
+    const on = `goes on: it had ended as reached; ${noLonger(goal, after)}`;
     return [on, why].filter(Boolean).join("; ");
   }
-  return after.atMs >= endedMs ? `${why}, but ${settledPoints(after)}` : why;
+  return after.atMs >= endedMs ? `${why}; ${noLonger(goal, after)}` : why;
 }
 
 function progress(goal: GoalShown): string {

@@ -275,8 +275,16 @@ const DownText = ({ of }: { of: Down }): JSX.Element => (
   </>
 );
 
-// Brokers that are lost, the newest first, then what is over: losses of those that are back, times
-// in which none was there, and in which brokers stood still or could not prove their sessions.
+// Brokers that are lost, the newest first, then what is over: crashes of all brokers; losses of
+// those that are back, orderly stops of all, and times in which brokers stood still or could not
+// prove their sessions.
+interface Row {
+  at: number;
+  key: string;
+  bad: boolean;
+  text: JSX.Element;
+}
+
 function Lately(): JSX.Element | null {
   const now = use(cluster);
   const lost = now ? returned(now, shownAt()) : [];
@@ -287,8 +295,9 @@ function Lately(): JSX.Element | null {
   const lapses = useRecorded(unproven, "", !then);
   const before = use(pastLately);
   const [all, setAll] = useState(false);
-  const past = [
-    ...over.map((it) => ({ at: it.end, key: `down ${it.begin}`, bad: false, text: <DownText of={it} /> })),
+  const row = (it: Down): Row => ({ at: it.end, key: `down ${it.begin}`, bad: !it.inOrder, text: <DownText of={it} /> });
+  const past: Row[] = [
+    ...over.filter(({ inOrder }) => inOrder).map(row),
     ...(then ? before : lapses).map(({ end, text }) => ({ at: end, key: text, bad: true, text: <Told text={text} /> })),
     ...lost.map((it) => ({
       at: it.backAt ?? it.leftAt,
@@ -299,6 +308,7 @@ function Lately(): JSX.Element | null {
   ];
   const rows = [
     ...those.map((it) => ({ at: it.leftAt, key: it.broker, bad: true, text: <LossText of={absenceText(it)} /> })),
+    ...over.filter(({ inOrder }) => !inOrder).map(row).sort((a, b) => b.at - a.at),
     ...past.sort((a, b) => b.at - a.at),
   ];
   if (!rows.length) return null;

@@ -82,25 +82,32 @@ function lostText({ lost, lostBrokers }: InterruptionsShown): string {
   return lost ? `${plural(lost, "broker")} lost` : "";
 }
 
-function longestText(today: InterruptionsShown): string {
-  const [least, most] = [duration(today.longestMs), duration(today.longestMostMs)];
+function between(leastMs: number, mostMs: number): string {
+  const [least, most] = [duration(leastMs), duration(mostMs)];
+  return least === most ? least : `${least} to ${most}`;
+}
+
+function waitsText(today: InterruptionsShown): string {
   const until = today.byLeaders ? "" : " until attached again";
-  return `longest ${least === most ? least : `${least} to ${most}`}${until}`;
+  const least = today.unheardMs ? " at least" : "";
+  const longest = between(today.longestMs, today.longestMostMs);
+  return `longest ${longest}${until}, in all ${between(today.sumMs, today.sumMostMs)}${least}`;
 }
 
 // In the words of `loadmanager admin status`.
 export function todayText(today: InterruptionsShown): string {
-  const missing = today.clients - today.back;
+  const missing = today.clients - today.back - today.attached;
   const parts = [
     plural(today.moves, "move"),
     today.failed ? `${plural(today.failed, "move")} failed` : "",
     lostText(today),
     today.stood ? `${plural(today.stood, "standstill")} of brokers` : "",
     `${plural(today.clients, "interruption")} of clients${today.byLeaders ? ", as leaders counted" : ""}`,
-    today.sumMs ? `${longestText(today)}, in all ${duration(today.sumMs)}` : "",
+    today.sumMs ? waitsText(today) : "",
     today.unheardMs
       ? `up to ${duration(today.unheardMs)} more before a broker counted as lost`
       : "",
+    today.attached ? `${today.attached} of them attached again, not sure to stay` : "",
     missing ? `${missing} of them not seen to be back` : "",
     today.unsure ? `${today.unsure} unsure: nobody knows whether these were still there` : "",
     today.lacking?.length // a leader of before has none

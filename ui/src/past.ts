@@ -1076,6 +1076,7 @@ function absenceOf(event: ArchivedEvent, after: Map<string, ArchivedEvent>): Abs
     bundles: record.bundles ?? 0,
     placed: after.has("placed") ? (record.bundles ?? 0) : 0,
     placedAt: timeOf("placed"),
+    placedExact: false,
     restarts: 0,
     lostBefore: [],
     lostByStore: [],
@@ -1221,7 +1222,9 @@ function serveNext(absence: AbsentBroker, own: ArchivedEvent[], after: ArchivedE
   if (!had.size) return; // its records are missing
   absence.waiting = waiting;
   absence.placed = Math.max(0, bundles - waiting.length);
-  if (!waiting.length) absence.placedAt = Math.max(leftAt, ...next.values());
+  if (waiting.length) return;
+  absence.placedAt = Math.max(leftAt, ...next.values());
+  absence.placedExact = true;
 }
 
 function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {

@@ -304,6 +304,8 @@ const HOW: Record<string, string> = {
   drained: "drained and stopped",
 };
 const ANSWERS = "answers, without a session";
+const MAYBE_ANSWERS = "answered without a session, or another process did in its place";
+const REPLACED = "had ended: another process answered in its place";
 export const LATER = "; later it ";
 const WAITING_MAX = 3;
 export const COUNTED_MS = 600_000; // clients that come later than this are new ones
@@ -324,9 +326,10 @@ export function absenceText(absence: Absent): string {
 }
 
 function signText({ backAt, sameProcess }: Absent, sign: string): string {
-  const [said = "", later] = sign.split(LATER);
-  const replaced = said === ANSWERS && typeof backAt === "number" && !sameProcess;
-  const first = replaced ? "had ended: another process answered in its place" : said;
+  // As `sign_told` of leader/documents/members.py.
+  const gone = typeof backAt !== "number";
+  const words = gone ? MAYBE_ANSWERS : sameProcess ? ANSWERS : REPLACED;
+  const [first = "", later] = sign.replaceAll(ANSWERS, words).split(LATER);
   const then = later === undefined ? "" : `${LATER}${later}${meaningOf(later)}`;
   return `${first}${meaningOf(first)}${then}`;
 }
@@ -337,10 +340,11 @@ function meaningOf(sign: string): string {
   return sign.includes("reached") ? " (its process has ended, or its host is away)" : "";
 }
 
-function absentBundles({ bundles = 0, placed = 0, placedAt, leftAt, waiting = [] }: Absent): string {
+function absentBundles({ bundles = 0, placed = 0, placedAt, placedExact, leftAt, waiting = [] }: Absent): string {
   if (!bundles) return "it owned no bundle";
   const left = bundles - placed;
-  if (!left) return `${plural(bundles, "bundle")} placed after ${duration((placedAt ?? leftAt) - leftAt)}`;
+  const most = placedExact ? "" : " at most"; // `admin status` looks at the records of owners
+  if (!left) return `${plural(bundles, "bundle")} placed after ${duration((placedAt ?? leftAt) - leftAt)}${most}`;
   const some = waiting.slice(0, WAITING_MAX);
   const more = left > some.length ? ` and ${left - some.length} more` : "";
   const named = some.length ? `: ${some.join(", ")}${more}` : "";
@@ -364,8 +368,9 @@ function absentClients(absence: Absent): string {
   const some = `${fewOf(back)} of ${those} back${within}`;
   const counted = ", as the leader counted"; // `admin status` looks at the records of clients, too
   if (typeof longest !== "number") return missing ? `; ${some}${counted}` : `; ${those} back`;
+  const most = unheardMs ? `up to ${duration(longest + unheardMs)}: ` : "";
   const before = unheardMs ? ` since it was lost, and up to ${duration(unheardMs)} before` : "";
-  const waited = `waited ${waits(longest, mean, back)}${before}`;
+  const waited = `waited ${most}${waits(longest, mean, back)}${before}`;
   return missing ? `; ${some}, who ${waited}${counted}` : `; ${those} ${waited}`;
 }
 

@@ -369,6 +369,7 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
 // broker has run for a day, until that is recorded; a broker may have no archive.
 export const downs = new Store<Down[]>([]);
 const DOWN_AGAIN_MS = 5 * 60_000;
+const SOON_AGAIN_MS = 30_000; // archives have what was just recorded some seconds later
 let downsAt = 0;
 
 function mayHaveBeenDown({ brokers }: Cluster): boolean {
@@ -390,7 +391,9 @@ export function lastBefore(at: number): number | null {
 }
 
 async function lookForDowns(): Promise<void> {
-  if (Date.now() - downsAt < DOWN_AGAIN_MS) return;
+  const starts = (cluster.value?.brokers ?? []).map(({ startedAt }) => startedAt ?? 0);
+  const isNew = !when.value && Date.now() - Math.max(0, ...starts) < 2 * DOWN_AGAIN_MS;
+  if (Date.now() - downsAt < (isNew ? SOON_AGAIN_MS : DOWN_AGAIN_MS)) return;
   downsAt = Date.now();
   const [recorded] = await orNone(askRecorded().then((answer) => [answer]));
   recordsBegin = recorded?.begin ?? -Infinity;

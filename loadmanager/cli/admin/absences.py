@@ -18,7 +18,9 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.members import (
     ANSWERS,
     LATER,
+    MAYBE_ANSWERS,
     NO_ANSWER,
+    REPLACED,
     RETURN_MS_MAX,
     AbsentBroker,
     MembersShown,
@@ -37,14 +39,15 @@ NOT_OURS = 404
 SEVERAL = (
     ("asked then, it answers, without a session", "asked then, they answer, without sessions"),
     (f"{LATER}answers, without a session", "; later they answer, without sessions"),
-    ("asked then, it had ended: another process", "asked then, they had ended: other processes"),
+    ("it answered without a session", "they answered without sessions"),
+    ("or another process did in its place", "or other processes did in their places"),
+    ("it had ended: another process", "they had ended: other processes"),
     ("answered in its place", "answered in their places"),
     ("asked then, it ", "asked then, they "),
     (LATER, "; later they "),
     ("its process has ended, or its host is", "their processes have ended, or their hosts are"),
 )
 """What is told of one broker that was asked, and of several."""
-REPLACED = "had ended: another process answered in its place"
 HOW = {"stopped": "stopped in order", "drained": "drained and stopped", "lost": "lost"}
 
 
@@ -81,9 +84,7 @@ def _left_text(
             last = "their last signs" if several else "its last sign"
             text += f" up to {span(absence.unheard_ms)} after {last}"
     if absence.sign:
-        first, later, then = absence.sign.partition(LATER)
-        if first == ANSWERS and not absence.gone and not absence.same_process:
-            first = REPLACED
+        first, later, then = absence.sign_told.partition(LATER)
         text += f"; asked then, it {first}{meaning_of(first)}"
         text += f"{later}{then}{meaning_of(then)}"
     return _of_several(text) if several else text
@@ -114,7 +115,8 @@ def bundles_text(absence: AbsentBroker) -> str:
         more = f" and {left - len(some)} more" if left > len(some) else ""
         named = f": {', '.join(some)}{more}" if some else ""
         return f"{owned}, {left} without an owner until the next lookup{named}"
-    return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}"
+    most = "" if absence.placed_exact else " at most"
+    return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}{most}"
 
 
 def clients_text(absence: AbsentBroker, now_ms: int) -> str:
@@ -156,10 +158,10 @@ def clients_waited(absence: Waiting, *, over: bool = False) -> str:
     if absence.clients_waited_ms is None:
         return text if missing else f"{clients} back"
     waited = waits_text(absence.clients_waited_ms, absence.clients_waited_mean_ms, back)
-    text += f", who waited {waited}" if missing else f" {waited}"
     if absence.unheard_ms:
-        text += f" since it was lost, and up to {span(absence.unheard_ms)} before"
-    return text
+        most, before = span(absence.clients_waited_ms + absence.unheard_ms), absence.unheard_ms
+        waited = f"up to {most}: {waited} since it was lost, and up to {span(before)} before"
+    return text + (f", who waited {waited}" if missing else f" {waited}")
 
 
 def _back(absence: AbsentBroker) -> str:
@@ -193,8 +195,9 @@ def sign_of(change: MemberChange, changes: Iterable[MemberChange]) -> str:
         return REPLACED
     back = [it for it in own if it.event in ("back", "left") and it.ts >= change.ts]
     first = min(back, key=lambda it: it.ts, default=None)
-    is_other = first is not None and first.event == "back" and not first.same_process
-    return REPLACED if is_other else change.how
+    if first is None or first.event != "back":
+        return MAYBE_ANSWERS
+    return change.how if first.same_process else REPLACED
 
 
 def recorded_losses(changes: Iterable[MemberChange]) -> list[AbsentBroker]:
@@ -350,7 +353,7 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int, lapses: Sequence
     texts.append(f"{count_of(bundles, 'bundle')} in all{owner}")
     if clients := sum(it.clients or 0 for it in absent):
         back = sum(min(it.clients_back, it.clients or 0) for it in absent)
-        longest = max(it.clients_waited_ms or 0.0 for it in absent)
+        longest = max((it.clients_waited_ms or 0.0) + (it.unheard_ms or 0) for it in absent)
         waited = f", who waited {span(longest)} at most" if longest else ""
         few = few_of(back) if back < clients else str(back)
         over = back < clients and all(_is_over(it, now_ms) for it in absent)

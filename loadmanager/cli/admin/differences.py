@@ -408,7 +408,7 @@ def cut_off_by(
         for it in interruptions_of(known_steps, losses)
         if it.lost
         and not it.unsure
-        and it.back_at is None
+        and it.came_at is None
         and it.since > then_ms
         and key_of(it.client) in were_there
     ]

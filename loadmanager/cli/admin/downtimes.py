@@ -42,6 +42,8 @@ NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
 LOSS_MS = 60_000
 """A session that no heartbeat keeps is over after this time, however long its timeout."""
+FRESH_MS = 600_000
+"""So long after it, a crash of the whole cluster is told before all else."""
 LAPSE_MS_MAX = 3_600_000
 """What lasted longer is not looked for when a moment is shown."""
 
@@ -58,6 +60,10 @@ class Downtime(ClusterDown):
         between = f"from {begin} at the earliest to {end} ({took} at most)"
         return f"the whole cluster was down {between}: no broker recorded anything"
 
+    def is_fresh(self, at_ms: int) -> bool:
+        """Whether it ended shortly before a time, and was no orderly stop."""
+        return not self.in_order and 0 <= at_ms - self.end <= FRESH_MS
+
 
 def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
     """Those that ended later than this, the oldest first; none without archives."""
@@ -70,6 +76,11 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
         return []
     downs = downs_of(answer.parts.values(), since_ms)
     return [Downtime(it.begin, it.end, it.in_order, it.ended) for it in downs]
+
+
+def lately_down(downs: Iterable[Downtime], at_ms: int) -> list[str]:
+    """A line for each crash of the whole cluster that ended shortly before a time."""
+    return [f"{it}, {span(at_ms - it.end)} ago" for it in downs if it.is_fresh(at_ms)]
 
 
 class Lapse(SessionLapse):
@@ -157,6 +168,41 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
 
     times = unproven_of(changes, last_sign)
     return [it for it in times if it.until + (SIGN_MS if it.is_open else 0) >= since_ms]
+
+
+class Stood(NamedTuple):
+    """When each broker stood still: no limit has anybody wait meanwhile."""
+
+    times: Mapping[str, Sequence[tuple[int, int]]]
+
+    @classmethod
+    def between(cls, admin: AdminClient, since_ms: int, until_ms: int) -> Stood:
+        """In a time, as they recorded themselves once they went on; without archives never."""
+        try:
+            events = events_of(
+                admin,
+                (MemberChange.kind,),
+                since_ms=since_ms,
+                until_ms=until_ms + LAPSE_MS_MAX,
+                limit=STARTS_MAX,
+            ).events
+        except LoadManagerError:
+            return cls({})
+        times = dict[str, list[tuple[int, int]]]()
+        for change in (event.record_as(MemberChange) for event in events):
+            if change.event == "stood" and change.took_ms and change.ts - change.took_ms < until_ms:
+                times.setdefault(change.of, []).append((change.ts - change.took_ms, change.ts))
+        return cls(times)
+
+    def within(self, broker: str, begin_ms: float, end_ms: float) -> float:
+        """For how long one stood still within a time, in milliseconds."""
+        times = self.times.get(broker, ())
+        return sum(max(0, min(end, end_ms) - max(begin, begin_ms)) for begin, end in times)
+
+    def lines(self, brokers: Iterable[str], begin_ms: int, end_ms: int, text: str) -> list[str]:
+        """A line for each of these brokers that stood still within a time."""
+        stood = {it: self.within(it, begin_ms, end_ms) for it in sorted({*brokers})}
+        return [f"{name} stood still for {span(ms)}: {text}" for name, ms in stood.items() if ms]
 
 
 def lapses_of(times: Iterable[Unproven]) -> list[Lapse]:

@@ -289,7 +289,7 @@ def _open_of(
     of_all = interruptions_of(single.values(), losses, as_of_ms=as_of_ms)
     waits = {key_of(it.client): it for it in of_all}
     return [
-        it for it in waits.values() if it.back_at is None and it.since >= begin_ms and not it.unsure
+        it for it in waits.values() if it.came_at is None and it.since >= begin_ms and not it.unsure
     ]
 
 

@@ -275,10 +275,12 @@ def _why(order: GoalShown) -> str:
     why, after = str(order.ended or order.waits or ""), order.afterwards
     if after is None or after.reached is not False:
         return why
-    points = f"{_points(after.farthest)} at {clock(after.at_ms)}"
+    no_longer = f"no longer so at {clock(after.at_ms)}"
+    if isinstance(order.goal, Even | Filled) and after.farthest is not None:
+        no_longer += f", when a broker was {_points(after.farthest)} from the mean"
     if order.ended_ms is None:
-        return joined(f"goes on: it had ended as reached, but {points}", why)
-    return f"{why}, but {points}" if after.at_ms >= order.ended_ms else why
+        return joined(f"goes on: it had ended as reached; {no_longer}", why)
+    return f"{why}; {no_longer}" if after.at_ms >= order.ended_ms else why
 
 
 def _goals_at(admin: AdminClient, at_ms: int) -> Output:

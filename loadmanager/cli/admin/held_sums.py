@@ -13,6 +13,7 @@ from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import ends_of_brokers
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.downtimes import Stood
 from loadmanager.cli.admin.held_then import HOLDS_MAX, ConnectionHold, held_between
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import table
@@ -32,6 +33,7 @@ MEANT = (
     f"{HELD_S} s and longer; all of its producers and consumers waited together; consumers that a "
     "dispatch limit held are not recorded by name: without --clients, each limit has its sum"
 )
+NOT_HELD = "what waited for that was held by no limit meanwhile"
 HEADERS = ("held for", "connection", "broker", "producers", "limits")
 
 
@@ -70,11 +72,16 @@ class HeldSum:
         return span(self.held_ms), self.client, self.broker, who, ", ".join(sorted(self.limits))
 
 
-def sums_of(holds: Iterable[ConnectionHold], begin_ms: int, end_ms: int) -> list[HeldSum]:
-    """What holds come to for each connection within a time, the longest first."""
+def sums_of(
+    holds: Iterable[ConnectionHold], begin_ms: int, end_ms: int, stood: Stood
+) -> list[HeldSum]:
+    """What holds come to for each connection within a time, the longest first; without the times
+    in which its broker stood still.
+    """
     sums = dict[tuple[str, str], HeldSum]()
     for hold in holds:
-        held_ms = min(hold.end, end_ms) - max(hold.begin, begin_ms)
+        begin, end = max(hold.begin, begin_ms), min(hold.end, end_ms)
+        held_ms = end - begin - stood.within(hold.broker, begin, end)
         if held_ms <= 0:
             continue
         of = sums.setdefault((hold.broker, hold.client), HeldSum(hold.broker, hold.client))
@@ -113,7 +120,8 @@ def clients_held(
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     ended_ms = min(now_ms(), end_ms + HOUR_MS)  # when a hold is over, that is recorded
     holds = held_between(admin, begin_ms, ended_ms, ends_of_brokers(admin, begin_ms, ended_ms))
-    sums = [it for it in sums_of(holds, begin_ms, end_ms) if broker in (None, it.broker)]
+    stood = Stood.between(admin, begin_ms, end_ms)
+    sums = [it for it in sums_of(holds, begin_ms, end_ms, stood) if broker in (None, it.broker)]
     notes, missing = list[str](), dict[str, str]()
     for it in sums[:SHOWN_MAX]:
         missing |= _name_producers(admin, it, end_ms)
@@ -126,6 +134,7 @@ def clients_held(
     left = len(sums) - SHOWN_MAX
     lines = [f"{between}: {count_of(len(sums), 'connection')} held; {MEANT}"]
     lines += [f"and {left} more, that were held for less: --json has them"] if left > 0 else []
+    lines += stood.lines((it.broker for it in sums), begin_ms, end_ms, NOT_HELD)
     rows = [it.row() for it in sums[:SHOWN_MAX]]
     parts = (table(HEADERS, rows), lines, *incomplete(notes))
     return Output([it.data() for it in sums], parts, missing=missing)

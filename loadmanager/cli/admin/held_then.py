@@ -45,7 +45,7 @@ class ConnectionHold:
 
     def overlap_ms(self, it: Interrupted, as_of_ms: int) -> float:
         """For how much of its wait a client may have waited for a limit, too."""
-        until_ms = as_of_ms if it.back_at is None else it.back_at
+        until_ms = it.came_at or as_of_ms
         return min(self.end, until_ms) - max(self.begin, it.since)
 
     def is_of(self, it: Interrupted) -> bool:
@@ -54,7 +54,7 @@ class ConnectionHold:
 
     def limits_for(self, it: Interrupted, as_of_ms: int) -> str | None:
         """Which limits held it while a client waited; None: not known."""
-        return self.limits_between(it.since, as_of_ms if it.back_at is None else it.back_at)
+        return self.limits_between(it.since, it.came_at or as_of_ms)
 
     def limits_between(self, begin_ms: int, end_ms: int) -> str | None:
         """Which limits held it in a time, by the first look then, or by those before and after, if
@@ -147,12 +147,13 @@ def _held_now(admin: AdminClient) -> list[ConnectionHold]:
 
 
 def longest_for(
-    holds: Iterable[ConnectionHold], it: Interrupted, as_of_ms: int
+    holds: Iterable[ConnectionHold], it: Interrupted, as_of_ms: int, still_ms: int = 0
 ) -> ConnectionHold | None:
     """The hold that a client waited for longest: of the connection over which it came back, or
     tried to. Of one that is not back, or waited for long, of any connection of its address, but not
     at the broker that it had lost: it may have asked there where its topic is. Limits of its
-    namespace go first.
+    namespace go first. `still_ms`: until when the broker that it had lost stood still, or could not
+    prove its session: until then, it was for this that the client waited.
     """
     address = address_of(it.client.client)
     of_address = [
@@ -162,9 +163,11 @@ def longest_for(
         and not (it.lost and hold.broker == it.client.broker)
         and hold.overlap_ms(it, as_of_ms) >= LEAST_MS
     ]
-    if it.back_at is not None:
-        own, waited_ms = [hold for hold in of_address if hold.is_of(it)], it.waited_ms(as_of_ms)
-        others = [each for each in of_address if 2 * each.overlap_ms(it, as_of_ms) >= waited_ms]
+    if it.came_at is not None:
+        own = [hold for hold in of_address if hold.is_of(it)]
+        rest = replace(it, since=min(max(it.since, still_ms), it.came_at))
+        waited_ms = rest.waited_ms(as_of_ms)
+        others = [each for each in of_address if 2 * each.overlap_ms(rest, as_of_ms) >= waited_ms]
         of_address = own or (others if waited_ms >= LONG_MS else [])
     namespace = f"{(it.client.topic or '').rpartition('/')[0]}/"
 

@@ -52,6 +52,8 @@ UNHEARD = (
     "a wait from … to …: since the session of a lost broker was over (if all brokers ended without "
     "a word, since the next sign that it would have given), or since its last sign before"
 )
+WHY_MAX = 40
+"""Characters; what is longer is told below the table."""
 MOVE = re.compile(r"\d{1,12}-m?\d{1,12}")
 
 
@@ -77,7 +79,8 @@ def interrupted(
 
     A client that comes back and leaves again within 90 s without a message only tried to: it waits
     on until it comes for longer, or with a message. One that comes after more than 25 s may have
-    given up already: it is back once it has stayed for ten seconds.
+    given up already: it is back once it has stayed for ten seconds, and said to be attached again
+    until then.
 
     It waited not only because of the move or the loss: a limit that holds its connection may have
     kept it from attaching, and may keep it from its first receipt or delivery after that, which is
@@ -120,7 +123,10 @@ def interrupted(
         parts.append(text)
     if shown:
         headers = ("waited", "client", "as", "topic", "since", "from", "because", "now at")
-        parts.append(table(headers, [_row(it, causes) for it in shown]))
+        notes = list[str]()
+        parts.append(table(headers, [_row(it, causes, notes) for it in shown]))
+        if notes:
+            parts.append([f"({number}) {note}" for number, note in enumerate(notes, 1)])
     if held_at:
         parts.append("which limit holds connections: `loadmanager admin limits why TOPIC`")
     if len(waits) > limit:
@@ -158,7 +164,7 @@ def _refusals(
     """For those that are not back and were refused since they were interrupted: how often, and what
     the last answer was.
     """
-    missing = {key_of(it.client): it for it in waits if it.back_at is None}
+    missing = {key_of(it.client): it for it in waits if it.came_at is None}
     if not missing:
         return {}
     answer = events_of(admin, (REFUSED,), since_ms=since_ms, until_ms=until_ms, limit=REFUSALS_MAX)
@@ -196,7 +202,7 @@ def _held_at(admin: AdminClient, waits: Sequence[Interrupted]) -> dict[Key, str]
     """For those that are not back and of whose address limits hold a connection at the broker that
     should serve them: that broker. If there is none, one that may not read their lookup.
     """
-    missing = [it for it in waits if it.back_at is None]
+    missing = [it for it in waits if it.came_at is None]
     holders = holders_of(admin) if missing else {}
     owners, held_at = dict[str, str | None](), dict[Key, str]()
     for it in missing:
@@ -238,31 +244,50 @@ def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms:
     if not waits:
         return f"no client is recorded that was interrupted {when}"
     back = [it for it in waits if it.back_at is not None]
-    missing = len(waits) - len(back)
+    again = sum(it.back_at is None and it.came_at is not None for it in waits)
+    missing = len(waits) - len(back) - again
     text = f"{count_of(len(waits), 'interruption')} of clients {when}"
     if back:
         longest = longest_of(back)
         text += f": those that are back were attached again after {longest} at most"
+    if again:
+        text += f"; {again} {'is' if again == 1 else 'are'} attached again, not sure to stay"
     if missing:
         text += f"; {missing} {'is' if missing == 1 else 'are'} not seen to be attached again"
     return text
 
 
-def _row(it: Interrupted, causes: _Causes) -> tuple[Cell, ...]:
+def _row(it: Interrupted, causes: _Causes, notes: list[str]) -> tuple[Cell, ...]:
+    """`notes`: what does not fit into a column goes there."""
     step = it.client
     within = f" of {step.subscription}" if step.subscription else ""
     waited_ms = it.waited_ms(causes.as_of_ms)
     waited = span_between(waited_ms, waited_ms + it.unheard_ms)
+    if it.came_at is None:
+        waited += ", NOT BACK"
+    elif it.back_at is None:
+        waited += f"; here again for {span(causes.as_of_ms - it.came_at)}, not sure to stay"
+    why = "; ".join(filter(None, (causes.because(it), _tries(it), causes.why_not_yet(it))))
     return (
-        waited if it.back_at is not None else f"{waited}, NOT BACK",
+        waited,
         step.client,
         f"{step.what} {step.name}{within}",
         step.topic,
         clock(it.since),
         step.broker,
-        "; ".join(filter(None, (causes.because(it), _tries(it), causes.why_not_yet(it)))),
-        it.back or None,
+        _in_short(why, notes),
+        it.back or it.again or None,
     )
+
+
+def _in_short(why: str, notes: list[str]) -> str:
+    """What fits into a column, with the number of the note that says all."""
+    if len(why) <= WHY_MAX:
+        return why
+    if why not in notes:
+        notes.append(why)
+    first = re.split("[:;] ", why, maxsplit=1)[0]
+    return f"{first[:WHY_MAX]} ({notes.index(why) + 1})"
 
 
 def _tries(it: Interrupted) -> str:
@@ -315,18 +340,22 @@ class _Causes:
 
     def holder(self, it: Interrupted) -> str | None:
         """Where limits hold connections of its address now, if it is not back."""
-        return self.held_at.get(key_of(it.client)) if it.back_at is None else None
+        return self.held_at.get(key_of(it.client)) if it.came_at is None else None
 
     def hold(self, it: Interrupted) -> ConnectionHold | None:
         """The connection of its address that limits held longest while it waited."""
-        return None if it.stood else longest_for(self.holds, it, self.as_of_ms)
+        if it.stood:
+            return None
+        lapse = lapse_of(self.lapses, it.client.broker, it.since)
+        still_ms = 0 if lapse is None else lapse.end
+        return longest_for(self.holds, it, self.as_of_ms, still_ms)
 
     def why_not_yet(self, it: Interrupted) -> str:
         """Why it is not back: who refused it, or what limits had to do with it; empty: nothing that
         is known.
         """
         refusal = self.refusals.get(key_of(it.client))
-        if it.back_at is None and refusal is not None:
+        if it.came_at is None and refusal is not None:
             return refusal
         if (holder := self.holder(it)) is not None:
             return f"{holder} holds connections from its host for a limit, maybe not its own"
@@ -359,8 +388,9 @@ def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:
         "unheardMs": it.unheard_ms,
         "waitedMs": it.waited_ms(causes.as_of_ms),
         "backAt": it.back_at,
+        "againAt": it.again_at,
         "tries": len(it.tried),
-        "backAtBroker": it.back or None,
+        "backAtBroker": it.back or it.again or None,
         "heldAt": causes.holder(it) or (hold and hold.broker),
         "heldMs": held_ms,
         "heldBy": hold and hold.limits_for(it, causes.as_of_ms),

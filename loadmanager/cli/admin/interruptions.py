@@ -30,10 +30,14 @@ def sentence(total: InterruptionsShown) -> str:
     if total.sum_ms:
         until = "" if total.by_leaders else " until attached again"
         longest = span_between(total.longest_ms, total.longest_most_ms)
-        parts += [f"longest {longest}{until}", f"in all {span(total.sum_ms)}"]
+        in_all = span_between(total.sum_ms, total.sum_most_ms)
+        least = " at least" if total.unheard_ms else ""
+        parts += [f"longest {longest}{until}", f"in all {in_all}{least}"]
     if total.unheard_ms:
         parts.append(f"up to {span(total.unheard_ms)} more before a broker counted as lost")
-    if missing := total.clients - total.back:
+    if total.attached:
+        parts.append(f"{total.attached} of them attached again, not sure to stay")
+    if missing := total.clients - total.back - total.attached:
         parts.append(f"{missing} of them not seen to be back")
     if total.unsure:
         parts.append(f"{total.unsure} unsure: nobody knows whether these were still there")

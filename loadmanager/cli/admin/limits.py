@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +16,6 @@ from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
     cluster_of,
-    namespace_path,
 )
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
@@ -26,7 +23,7 @@ from loadmanager.cli.admin.held_clients import others_that_wait
 from loadmanager.cli.admin.held_sums import clients_held
 from loadmanager.cli.admin.limits_why import limits_why
 from loadmanager.cli.admin.past_documents import document_then
-from loadmanager.cli.admin.past_limits import limits_at, waits_between
+from loadmanager.cli.admin.past_limits import limits_at, limits_set_then, waits_between
 from loadmanager.cli.admin.shapes import (
     Document,
     IsolatedBroker,
@@ -34,30 +31,14 @@ from loadmanager.cli.admin.shapes import (
     Throttling,
 )
 from loadmanager.cli.admin.times import Duration, at_option, clock, since_option, until_option
-from loadmanager.cli.admin.where_set import limits_path, namespace_with, rate_text
+from loadmanager.cli.admin.where_set import FIELDS, limits_path, namespace_with, rate_text
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
-from loadmanager.engine.load.wishes import LIMIT_NAMES
 from loadmanager.kit.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.kit.names import TopicName
 from loadmanager.limits.report import ThrottledShown
 
-FIELDS = {
-    "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
-    "dispatchRate": (
-        "dispatchThrottlingRateInMsg",
-        "dispatchThrottlingRateInByte",
-        "ratePeriodInSecond",
-    ),
-    "subscriptionDispatchRate": (
-        "dispatchThrottlingRateInMsg",
-        "dispatchThrottlingRateInByte",
-        "ratePeriodInSecond",
-    ),
-    "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
-}
-"""Limit → its fields for messages (or requests), bytes and period."""
 NOT_IN_USE = (
     "no limits are in use: no topic is open that has one; `limits show TENANT/NAMESPACE` has what "
     "is set"
@@ -182,32 +163,6 @@ def _end_text(end: LimitEndShown) -> str:
     return f"ends at {clock(end.until)}, then: {then}"
 
 
-def _limits_then(admin: AdminClient, target: str, at_ms: int) -> Output:
-    present: Document | None
-    if "://" in target or target.count("/") == 2:
-        path = paths.topic_policies(TopicName.parse(target))
-        rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
-        present = {name: rate for name, rate in rates.items() if rate}
-    else:
-        path = paths.policies(NamespaceName.parse(target))
-        present = admin.get_any(namespace_path(target), Document)
-    return document_then(admin, path, present or None, at_ms, partial(_limits_of_document, target))
-
-
-def _limits_of_document(
-    target: str, fields: Mapping[str, Any]
-) -> tuple[dict[str, Document], list[str]]:
-    """The limits in stored policies, as they are named; those of a namespace are by cluster."""
-    rates = dict[str, Document]()
-    for field, value in fields.items():
-        name = LIMIT_NAMES.get(field, field)
-        if name in FIELDS and isinstance(value, dict):
-            by_cluster = [it for it in value.values() if isinstance(it, dict)]
-            rates[name] = by_cluster[0] if by_cluster else value
-    lines = [f"{name}  {rate_text(rate)}" for name, rate in sorted(rates.items())]
-    return rates, lines or [f"{target} had no limits of its own"]
-
-
 @limits.command("show")
 @_target
 @at_option
@@ -216,7 +171,7 @@ def limits_show(admin: AdminClient, target: str, at: int | None) -> Output:
     as they were stored then.
     """
     if at is not None:
-        return _limits_then(admin, target, at)
+        return limits_set_then(admin, target, at)
     rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
     data = {name: rate for name, rate in rates.items() if rate}
     ends = {end.limit: end for end in _ends(admin) or () if _is_of(end, target)}

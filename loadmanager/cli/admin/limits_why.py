@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 import click
 
@@ -15,10 +16,10 @@ from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
 from loadmanager.cli.admin.held_then import held_between
 from loadmanager.cli.admin.names_then import nothing_then
-from loadmanager.cli.admin.past_limits import limits_at
-from loadmanager.cli.admin.shapes import HeldSubscription, ThrottlingOfTopic
+from loadmanager.cli.admin.past_limits import limits_at, limits_set_then
+from loadmanager.cli.admin.shapes import Document, HeldSubscription, ThrottlingOfTopic
 from loadmanager.cli.admin.times import at_option, clock
-from loadmanager.cli.admin.where_set import where_set
+from loadmanager.cli.admin.where_set import rate_text, where_set
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import HOUR_MS
@@ -34,7 +35,8 @@ def limits_why(admin: AdminClient, topic: str, at: int | None) -> Output:
     """Say why a topic's producers are slow, the slowest first; and which connections to its broker
     are held by limits of other topics, because whatever uses one of them waits. Of a partitioned
     topic, for each partition that is open, of the first 100. With --at, what its own limits held
-    then, and which of its connections limits held; `limits list --at` has all limits.
+    then, what was set for it and its namespace, and which of its connections limits held; `limits
+    list --at` has all limits.
     """
     if at is not None:
         return _why_then(admin, TopicName.parse(topic), at)
@@ -58,6 +60,12 @@ def _why_then(admin: AdminClient, topic: TopicName, at_ms: int) -> Output:
     then, by these or others.
     """
     own = limits_at(admin, None, at_ms, of=topic)
+    rates = _set_then(admin, topic, at_ms)
+    were_set = [
+        f"was set for {target} then: "
+        + "; ".join(f"{name} {rate_text(rate)}" for name, rate in sorted(of.items()))
+        for target, of in rates.items()
+    ]
     attached, notes, missing = attached_then(admin, at_ms)
     uses = Counter((it.broker, it.client) for it in attached if it.topic == str(topic))
     begin_ms, end_ms = at_ms - HOUR_MS, at_ms + HOUR_MS
@@ -72,10 +80,22 @@ def _why_then(admin: AdminClient, topic: TopicName, at_ms: int) -> Output:
     nobody = [] if uses else ["nobody was attached to it then, as far as it is recorded"]
     if nobody and not own.data:
         nobody.append(nothing_then(admin, str(topic), at_ms))
-    data = {"limits": own.data, "connections": lines}
-    parts = (*own.shown, lines or nobody, *incomplete(notes))
-    status = 0 if own.data or lines else 1
+    data = {"limits": own.data, "set": rates, "connections": lines}
+    parts = (were_set, *own.shown, lines or nobody, *incomplete(notes))
+    status = 0 if own.data or lines or were_set else 1
     return Output(data, parts, status=status, missing=own.missing | missing)
+
+
+def _set_then(admin: AdminClient, topic: TopicName, at_ms: int) -> dict[str, dict[str, Document]]:
+    """Topic and namespace → the limits that were set for it at a moment; of a topic that is not
+    there now, nobody knows.
+    """
+    stored = dict[str, dict[str, Document]]()
+    for target in (str(topic.partitioned_topic), str(topic.namespace)):
+        with suppress(AnsweredError):
+            if rates := limits_set_then(admin, target, at_ms).data:
+                stored[target] = rates
+    return stored
 
 
 def _why_of(admin: AdminClient, topic: str) -> tuple[object, list[str]]:
@@ -96,7 +116,7 @@ def _not_back(admin: AdminClient, topic: str) -> str:
         waits = interrupted_between(admin, end_ms - HOUR_MS, end_ms).waits
     except LoadManagerError:  # without archives, or of a daemon
         return ""
-    count = sum(it.back_at is None and it.client.topic == name for it in waits)
+    count = sum(it.came_at is None and it.client.topic == name for it in waits)
     if not count:
         return ""
     are = "is" if count == 1 else "are"

@@ -18,6 +18,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 
 GOALS = f"{OWN}/goals"
+OF_CORDON = "a drain: it is approved, done or not, until its cordon ends"
 FORGOTTEN = "by its recorded orders; what came of it by itself is not among them"
 
 
@@ -74,6 +75,9 @@ def goals_at(admin: AdminClient, at_ms: int) -> GoalsThen:
 def _of_present(order: GoalShown, record: DocumentThen | None, at_ms: int) -> GoalThen:
     approved_ms = _by(order.approved_ms, at_ms)
     ended_ms = _by(order.ended_ms, at_ms)
+    note = "" if ended_ms is None else str(order.ended or "")
+    if order.drain and approved_ms and not ended_ms:
+        note = OF_CORDON
     return GoalThen(
         id=order.id,
         goal=order.goal,
@@ -83,7 +87,7 @@ def _of_present(order: GoalShown, record: DocumentThen | None, at_ms: int) -> Go
         ended_ms=ended_ms,
         promised=order.promise.moves,
         changed="" if record is None else record.changed,
-        note="" if ended_ms is None else str(order.ended or ""),
+        note=note,
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from loadmanager.cli.admin.archives import (
     OLD_MS,
     PartsOf,
+    events_of,
+    fields_of_change,
     figures,
     incomplete,
     listed_at,
@@ -16,24 +20,37 @@ from loadmanager.cli.admin.archives import (
     now_ms,
     parts_of,
 )
+from loadmanager.cli.admin.asking import namespace_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.downtimes import say_down
+from loadmanager.cli.admin.downtimes import Stood, say_down
 from loadmanager.cli.admin.names_then import nothing_then
+from loadmanager.cli.admin.past_documents import document_then
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
+from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.where_set import FIELDS, limits_path, rate_text
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import limit_words
-from loadmanager.kit.errors import BadInputError
+from loadmanager.engine.history.records import AuditedChange
+from loadmanager.engine.load.wishes import LIMIT_NAMES
+from loadmanager.kit.errors import BadInputError, LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedLoads, ArchivedSums
-from loadmanager.kit.names import TopicName
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.units import MINUTE_MS
 
 WAITED = (
     "waited: the sum over all who waited for a limit, of waits that ended in this time; minutes: "
     "those in which one began or ended"
 )
+MEASURED = ("delivered_messages_per_s", "delivered_bytes_per_s", "held", "waited_ms")
+NO_FIGURES = "what limits delivered and held in a record over that time is not known"
+AT_MOST = "waits of that time are among those for limits, which were at most so long"
 WHO_WAITED = "who waited: the same with --clients"
+CHANGES_MAX = 200
+"""Changes that are looked through for limits that were removed shortly before a moment."""
+PUBLISH = " publish"
 _TOPIC = re.compile(r"(non-)?persistent://\S+")
 
 
@@ -44,13 +61,28 @@ def limits_at(
     past = loads_at(admin, at_ms, "throttle")
     say_down(admin, at_ms, past)
     bundles, _ = bundles_at(admin, at_ms)
+    loads = fresh(past.loads, at_ms)
+    begin_ms = min((it.ts - it.span_ms for it in loads), default=at_ms)
+    stood = Stood.between(admin, begin_ms, max((it.ts for it in loads), default=at_ms))
+    still = {it.broker for it in loads if stood.within(it.broker, it.ts - it.span_ms, it.ts)}
     data: list[dict[str, Any]] = [
-        {"broker": loads.broker, "limit": name, "at": loads.ts, **figures(loads, name)}
-        for loads in fresh(past.loads, at_ms)
-        if broker in (None, loads.broker)
-        for name in sorted(loads.figures)
-        if in_force(name, loads.broker, bundles) and (of is None or _limits_topic(name, of))
+        {
+            "broker": it.broker,
+            "limit": name,
+            "at": it.ts,
+            **figures(it, name),
+            **(dict.fromkeys(MEASURED) if it.broker in still | past.unknown.keys() else {}),
+        }
+        for it in loads
+        if broker in (None, it.broker)
+        for name in sorted(it.figures)
+        if in_force(name, it.broker, bundles) and (of is None or _limits_topic(name, of))
     ]
+    end_ms = max((it.ts for it in loads), default=at_ms)
+    past.notes += stood.lines((row["broker"] for row in data), begin_ms, end_ms, NO_FIGURES)
+    there = {(row["broker"], row["limit"]) for row in data}
+    removed = [it for it in removals(admin, loads, at_ms) if (it.broker, it.limit) in there]
+    past.notes += removed_lines(removed)
     if broker is not None and not any(it.broker == broker for it in past.loads):
         past.notes.append(nothing_then(admin, broker, at_ms))
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
@@ -65,8 +97,8 @@ def limits_at(
             row["broker"],
             limit_words(row["limit"]),
             *(None if row[name] == -1 else row[name] for name in names),
-            round(row["held"]),
-            row["waited_ms"] / 1000,
+            None if row["held"] is None else round(row["held"]),
+            None if row["waited_ms"] is None else row["waited_ms"] / 1000,
         )
         for row in data
     ]
@@ -98,12 +130,14 @@ def waits_between(
     ]
     data.sort(key=lambda row: (-row["waited_ms"], row["limit"], row["broker"]))
     headers = ("limit", "broker", "waits", "waited s", "in minutes")
+    stood = Stood.between(admin, since_ms, end_ms)
+    still = {it for it in stood.times if stood.within(it, since_ms, end_ms)}
     rows = [
         (
             limit_words(row["limit"]),
             row["broker"],
             round(row["held"]),
-            round(row["waited_ms"] / 1000, 1),
+            _at_most(row["waited_ms"], row["broker"] in still),
             round(row["lasted_ms"] / MINUTE_MS, 1),
         )
         for row in data
@@ -112,12 +146,20 @@ def waits_between(
     shown = [table(headers, rows) if rows else nothing]
     when = f"from {clock(since_ms)} to {clock(end_ms)}"
     total_s = sum(row["waited_ms"] for row in data) / 1000
-    lines = [f"{when} ({span(end_ms - since_ms)}): {total_s:,.0f} s in all; {WAITED}", WHO_WAITED]
+    most = " at most" if any(row["broker"] in still for row in data) else ""
+    when += f" ({span(end_ms - since_ms)})"
+    lines = [f"{when}: {total_s:,.0f} s{most} in all; {WAITED}", WHO_WAITED]
+    lines += stood.lines((row["broker"] for row in data), since_ms, end_ms, AT_MOST)
     return Output(
         data,
         (*shown, *([lines] if rows else []), *incomplete([*answer.notes(), *_averaged(answer)])),
         missing=answer.missing,
     )
+
+
+def _at_most(waited_ms: float, most: bool) -> float | str:
+    waited_s = round(waited_ms / 1000, 1)
+    return f"≤ {waited_s:,.1f}" if most else waited_s
 
 
 def _averaged(answer: PartsOf[ArchivedSums]) -> Iterator[str]:
@@ -145,6 +187,89 @@ def in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
     there = [it.owner for it in bundles if in_bundle(name, it.bundle)]
     owners = set(filter(None, there))  # others were split or merged about then
     return broker in owners if owners else not there
+
+
+def limits_set_then(admin: AdminClient, target: str, at_ms: int) -> Output:
+    """The limits of a namespace or a topic itself, as they were stored at a moment."""
+    present: Document | None
+    if "://" in target or target.count("/") == 2:
+        path = paths.topic_policies(TopicName.parse(target))
+        rates = {name: admin.get_any(f"{limits_path(target)}/{name}", Document) for name in FIELDS}
+        present = {name: rate for name, rate in rates.items() if rate}
+    else:
+        path = paths.policies(NamespaceName.parse(target))
+        present = admin.get_any(namespace_path(target), Document)
+    return document_then(admin, path, present or None, at_ms, partial(_limits_of_document, target))
+
+
+def _limits_of_document(
+    target: str, fields: Mapping[str, Any]
+) -> tuple[dict[str, Document], list[str]]:
+    """The limits in stored policies, as they are named; those of a namespace are by cluster."""
+    rates = dict[str, Document]()
+    for field, value in fields.items():
+        name = LIMIT_NAMES.get(field, field)
+        if name in FIELDS and isinstance(value, dict):
+            by_cluster = [it for it in value.values() if isinstance(it, dict)]
+            rates[name] = by_cluster[0] if by_cluster else value
+    lines = [f"{name}  {rate_text(rate)}" for name, rate in sorted(rates.items())]
+    return rates, lines or [f"{target} had no limits of its own"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A limit that held somebody in a record about a moment, and was removed before that moment."""
+
+    broker: str
+    limit: str
+    ts: int
+
+
+def removals(admin: AdminClient, loads: Sequence[ArchivedLoads], at_ms: int) -> list[Removal]:
+    """Those that changes of policies tell of, of limits of topics."""
+    begin_ms = min((it.ts - it.span_ms for it in loads), default=at_ms)
+    if begin_ms >= at_ms:
+        return []
+    kinds = (AuditedChange.kind,)
+    try:
+        events = events_of(admin, kinds, since_ms=begin_ms, until_ms=at_ms, limit=CHANGES_MAX)
+    except LoadManagerError:  # the role may not see them
+        return []
+    changes = [event.record_as(AuditedChange) for event in events.events]  # the newest first
+    return [
+        Removal(it.broker, name, removed_ms)
+        for it in loads
+        for name in it.figures
+        if (removed_ms := _removed(name, changes)) is not None
+    ]
+
+
+def _removed(limit: str, changes: Sequence[AuditedChange]) -> int | None:
+    """When a limit of a topic was removed last, if it was not set again since."""
+    topic = _TOPIC.search(limit)
+    if topic is None or not limit.endswith(PUBLISH):
+        return None
+    name = TopicName.parse(topic[0])
+    stored = {paths.policies(name.namespace), paths.topic_policies(name.partitioned_topic)}
+    of = (it for it in changes if it.path in stored and not it.failed)
+    for change in of:
+        before, after = (_has_publish(text) for text in (change.before, change.after))
+        if before or after:
+            return change.ts if before and not after else None
+    return None
+
+
+def _has_publish(text: str | None) -> bool:
+    names = (LIMIT_NAMES.get(field, field) for field in fields_of_change(text))
+    return "publishRate" in names
+
+
+def removed_lines(removed: Sequence[Removal]) -> list[str]:
+    """A line for each."""
+    return [
+        f"{limit_words(it.limit)} at {it.broker} was set until {clock(it.ts)} only"
+        for it in removed
+    ]
 
 
 def _limits_topic(limit: str, topic: TopicName) -> bool:

@@ -20,10 +20,11 @@ from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.downtimes import FRESH_MS, downtimes, lately_down
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
-from loadmanager.cli.admin.past_limits import fresh, in_force
+from loadmanager.cli.admin.past_limits import fresh, in_force, removals, removed_lines
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
@@ -60,11 +61,12 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     gone = {each["broker"] for each in brokers if each["gone"]}
     lines = [
         *past.outages,
+        *lately_down(downtimes(admin, at_ms - FRESH_MS), at_ms),
         *_brokers(brokers),
         leader.text,
         *switched_off_at(admin, at_ms),
         *pause_then(admin, at_ms),
-        *_limits(limits, gone, at_ms, bundles),
+        *_limits(admin, limits, gone, at_ms, bundles),
     ]
     whole_ms = cycle.events[-1].last if len(cycle.events) >= CYCLE_EVENTS else -inf
     decisions = decisions_of((it for it in cycle.events if it.last <= at_ms), whole_ms)
@@ -192,18 +194,23 @@ def _again(events: Sequence[ArchivedEvent], gone: Set[str]) -> Iterator[str]:
 
 
 def _limits(
-    past: LoadsOfAll, gone: Set[str], at_ms: int, bundles: Sequence[PastBundle]
+    admin: AdminClient, past: LoadsOfAll, gone: Set[str], at_ms: int, bundles: Sequence[PastBundle]
 ) -> Iterator[str]:
     """Those that held somebody, that for which most was waited first; `gone`: brokers that were not
     there, whose last loads are of before; `bundles`: of then, with their owners.
     """
     here = [loads for loads in fresh(past.loads, at_ms) if loads.broker not in gone]
+    removed = [it for it in removals(admin, here, at_ms) if in_force(it.limit, it.broker, bundles)]
+    over = {(it.broker, it.limit) for it in removed}
     waits = [
         (of["waited_ms"], name, loads.broker)
         for loads in here
         for name in loads.figures
-        if (of := figures(loads, name))["held"] > 0 and in_force(name, loads.broker, bundles)
+        if (of := figures(loads, name))["held"] > 0
+        and in_force(name, loads.broker, bundles)
+        and (loads.broker, name) not in over
     ]
+    yield from removed_lines(removed)[:NAMED_MAX]
     if not waits:
         yield "no limit held anybody, as far as it is recorded"
         return

@@ -41,6 +41,7 @@ from loadmanager.cli.admin.downtimes import (
     Lapse,
     lapse_lines,
     lapses_of,
+    lately_down,
 )
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
@@ -128,7 +129,8 @@ def status(admin: AdminClient, at: int | None, *, all_over: bool) -> Output:
     """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision.
 
     What is over of the last hour, such as the loss of a broker that is back, is counted in one
-    line; --over tells each, and all losses that are recorded of today. Without a leader it says why
+    line, and a crash of the whole cluster has its own for ten minutes; --over tells each, and all
+    losses that are recorded of today. Without a leader it says why
     nobody leads, and what each broker says of itself; status 1. With --at, what the brokers
     recorded of then.
     """
@@ -169,6 +171,7 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     # The brokers beside a daemon are Pulsar's, which have no such question.
     silent = silent_of(admin, present) if cluster.fleet is None else {}
     lines = [*_store(cluster), *silent_lines(cluster, silent), *of_daemon(cluster)]
+    lines += lately_down(downs, cluster.at)
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
@@ -321,13 +324,14 @@ def _over(
 ) -> list[str]:
     """What is over: a line if that is one thing or all are wanted, else how many there were."""
     back = [(it.over_ms, it.text) for it in absences if it.over_ms is not None]
-    lines = [*map(str, downs), *lapse_lines(lapses), *(text for _, text in back)]
+    others = [it for it in downs if not it.is_fresh(cluster.at)]
+    lines = [*map(str, others), *lapse_lines(lapses), *(text for _, text in back)]
     if each:
         lines += _earlier_losses(admin, cluster, downs)
     if each or len(lines) < 2:
         return lines
-    ends = [*(it.end for it in downs), *(it.end for it in lapses), *(ms for ms, _ in back)]
-    total = len(downs) + len(lapses) + len(back)
+    ends = [*(it.end for it in others), *(it.end for it in lapses), *(ms for ms, _ in back)]
+    total = len(others) + len(lapses) + len(back)
     last = f"{total} losses, freezes and outages are over, the last one since {clock(max(ends))}"
     return [f"{last}: `loadmanager admin status --over` tells each"]
 

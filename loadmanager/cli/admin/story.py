@@ -65,6 +65,7 @@ from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.change_words import new_values
 from loadmanager.leader.documents.decisions import DecisionShown
 
 DECISION_ID = re.compile(r"\d{1,12}-m?\d{1,12}")
@@ -437,8 +438,8 @@ def _change(event: ArchivedEvent) -> str:
     if PEERS in change.what:  # it follows from what was ordered before
         return ""
     if change.over == BY_ITSELF:
-        after = "" if change.after is None else f": {change.after}"
-        return f"{change.address} by itself {change}{after}"
+        values = new_values(change.before, change.after)
+        return f"{change.address} by itself {change}{f': {values}' if values else ''}"
     return f"{_who(change)} {change}"
 
 
@@ -493,7 +494,7 @@ def _member(event: ArchivedEvent) -> str:
         until = f" {UNTIL}, when they were no longer waited for" if change.how == UNTIL else ""
         return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "placed":
-        return f"what {change.of} had owned is served again{took}: {bundles}"
+        return f"what {change.of} had owned is served again{took} at most: {bundles}"
     return _by_itself(change)
 
 

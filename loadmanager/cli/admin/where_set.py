@@ -13,6 +13,22 @@ from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.names import TopicName
 
+FIELDS = {
+    "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
+    "dispatchRate": (
+        "dispatchThrottlingRateInMsg",
+        "dispatchThrottlingRateInByte",
+        "ratePeriodInSecond",
+    ),
+    "subscriptionDispatchRate": (
+        "dispatchThrottlingRateInMsg",
+        "dispatchThrottlingRateInByte",
+        "ratePeriodInSecond",
+    ),
+    "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
+}
+"""Limit → its fields for messages (or requests), bytes and period."""
+
 
 def limits_path(target: str) -> str:
     """The path of the limits of a namespace or a topic in the admin API."""

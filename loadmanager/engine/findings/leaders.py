@@ -46,6 +46,6 @@ def often(changes: Sequence[LeaderChange], now_ms: int) -> list[FindingShown]:
             text=f"These led no longer: {named}{more}; leaders that stopped in order are not "
             "counted. Every new leader waits for reports before it decides.",
             advice=words.LEADER_LOGS,
-            command="loadmanager admin brokers list",
+            command="loadmanager admin brokers leader",
         )
     ]

@@ -82,8 +82,8 @@ def _finding(lost: LostBroker) -> FindingShown:
     what = "It owned no bundle."
     if lost.bundles:
         owned = "1 bundle" if lost.bundles == 1 else f"{lost.bundles:,} bundles"
-        owner = f"{lost.unserved:,} of them have no owner" if lost.unserved else "all are served"
-        what = f"It owned {owned}: {owner}."
+        owner = f"no owner of {lost.unserved:,} of them is known yet"
+        what = f"It owned {owned}: {owner if lost.unserved else 'all are served'}."
     return FindingShown(
         kind="lost",
         about=lost.broker,

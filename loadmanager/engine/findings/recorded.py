@@ -13,6 +13,8 @@ OTHER_WORDS_MS = 10 * MINUTE_MS
 """A finding that goes on in other words is recorded again after this time."""
 SAME_WORDS_MS = HOUR_MS
 """One that goes on in the same words."""
+AT_ONCE: tuple[Kind, ...] = ("lost",)
+"""Kinds whose other words are recorded at once: owners of the bundles are there within seconds."""
 RECORDED_MS = 2 * HOUR_MS
 """Whatever stands at a moment was recorded within this time before it."""
 _Key = tuple[str, str]
@@ -77,6 +79,8 @@ class FindingRecords:
 
 def _due(last: FindingStep, now: FindingStep) -> bool:
     same = (last.title, last.text, last.advice) == (now.title, now.text, now.advice)
+    if now.what in AT_ONCE and not same:
+        return True
     return now.ts - last.ts >= (SAME_WORDS_MS if same else OTHER_WORDS_MS)
 
 

@@ -17,8 +17,8 @@ class FindingStep(Record, kw_only=True):
     """The leader's term."""
     event: str
     """`began`, `again` (it is still so: in other words than at the last record, after ten minutes
-    at the earliest, or once an hour), `ended`, or `looked`: the first look of a term, and one each
-    hour.
+    at the earliest, those of a lost broker at once; or once an hour), `ended`, or `looked`: the
+    first look of a term, and one each hour.
     """
     what: str = ""
     """The kind of finding; empty for `looked`, as the next four."""

@@ -75,6 +75,12 @@ class Interrupted:
     """Whether it is not known that it was still there: steps of clients of its broker were recorded
     by their number only since its own last one, and it did not come soon after. It does not count.
     """
+    again_at: int | None = None
+    """Of one that is not back: when it was attached again, if it still is. Whether it stays is not
+    sure.
+    """
+    again: str = ""
+    """The broker to which it is attached since."""
     tried: list[tuple[str, str]] = field(default_factory=list, init=False)
     """The brokers to which it came meanwhile, and its connection there, each without a message and
     for less than `TRIED_MS`, or until now: it was not back.
@@ -82,15 +88,21 @@ class Interrupted:
 
     def until(self, at_ms: int) -> Interrupted:
         """As it was at a moment: not back yet, if it came later."""
-        if self.back_at is None or self.back_at <= at_ms:
+        if (self.came_at or 0) <= at_ms:
             return self
         then = copy(self)
         then.back_at, then.back, then.over = None, "", ""
+        then.again_at, then.again = None, ""
         return then
+
+    @property
+    def came_at(self) -> int | None:
+        """When it was attached again, also if it is not sure that it stays; None: it is away."""
+        return self.again_at if self.back_at is None else self.back_at
 
     def waited_ms(self, now_ms: int) -> int:
         """How long it waited, or waits."""
-        return max(0, (self.back_at or now_ms) - self.since)
+        return max(0, (self.came_at or now_ms) - self.since)
 
 
 def key_of(step: ClientStep) -> Key:
@@ -216,10 +228,13 @@ class _Timeline:
             came_ms = waits.back_at or 0
             if key not in self.present:
                 continue
+            at, by = waits.back_at, waits.back
             if waits.tried and self._is_short(waits, as_of_ms):
                 self._waits_on(key)
             elif came_ms - waits.since > GIVES_UP_MS and as_of_ms - came_ms < GIVEN_UP_MS:
                 waits.back_at, waits.back, waits.over = None, "", ""
+            if waits.back_at is None:
+                waits.again_at, waits.again = at, by
 
 
 def interruptions_of(
@@ -233,8 +248,9 @@ def interruptions_of(
 
     A client is back with the first attachment that has a message or lasts, and not with one that it
     leaves within 90 s without a message; nor with the next one, until it has lasted so long; nor
-    with one after more than 25 s, until it has lasted for ten: it may have given up by then. A
-    client that its broker closed, and that closed itself meanwhile, is not told to be back.
+    with one after more than 25 s, until it has lasted for ten: it may have given up by then. Such a
+    one is attached again (`again_at`). A client that its broker closed, and that closed itself
+    meanwhile, is not told to be back.
     """
     timeline = _Timeline()
     dated: list[tuple[int, int, ClientStep | Loss | Standstill]] = [
@@ -288,7 +304,10 @@ def attached_at(
 
 
 def worst_first(waits: Iterable[Interrupted], now_ms: int) -> list[Interrupted]:
-    """Those that are not back first, then by how long they waited."""
-    return sorted(
-        waits, key=lambda it: (it.back_at is not None, -it.waited_ms(now_ms), key_of(it.client))
-    )
+    """Those that are away first, then those that may not stay, then by how long they waited."""
+
+    def rank(it: Interrupted) -> tuple[bool, bool, int, Key]:
+        is_back = it.back_at is not None
+        return it.came_at is not None, is_back, -it.waited_ms(now_ms), key_of(it.client)
+
+    return sorted(waits, key=rank)

@@ -40,6 +40,10 @@ class InterruptionsShown(Shape):
     """How often a producer or consumer was interrupted."""
     back: int = 0
     """Those of them that were seen to be served again."""
+    attached: int = 0
+    """Others that are attached again, after so long that they may have given up: they are back once
+    they have stayed for some seconds.
+    """
     longest_ms: float = 0.0
     """The longest wait of one that is back."""
     longest_most_ms: float = 0.0
@@ -47,6 +51,8 @@ class InterruptionsShown(Shape):
     """
     sum_ms: float = 0.0
     """The waits of all that are back."""
+    sum_most_ms: float = 0.0
+    """They were this at most, for the same reason; with `byLeaders` it is not known."""
     unheard_ms: int = 0
     """With `byLeaders`: the clients of a lost broker may have waited for so much longer."""
     by_leaders: bool = False

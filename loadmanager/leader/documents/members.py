@@ -15,6 +15,9 @@ its session ended without a word: it was killed, frozen or cut off.
 """
 ANSWERS = "answers, without a session"
 """The sign of a broker that only lost its session, or whose successor answers."""
+MAYBE_ANSWERS = "answered without a session, or another process did in its place"
+"""The same of one that is not back: which process answered, is known only then."""
+REPLACED = "had ended: another process answered in its place"
 RETURN_MS_MAX = 600_000
 """Clients of a bundle that come later than this after it was served again are new ones."""
 LOSSES_MAX = 20
@@ -42,6 +45,10 @@ class AbsentBroker(Shape):
     """Those of them that are served again."""
     placed_at: int | None = None
     """When the last one of these was; null: none is."""
+    placed_exact: bool = False
+    """Whether that is by what the owners recorded; else the leader saw it then, by their next
+    reports, and it was so at the latest.
+    """
     waiting: list[str] = msgspec.field(default_factory=list)
     """The first ones of those that are not: the next lookup places each."""
     clients: int | None = None
@@ -82,6 +89,13 @@ class AbsentBroker(Shape):
         """Whether it is not back."""
         return self.back_at is None
 
+    @property
+    def sign_told(self) -> str:
+        """Its sign, without the claim that it answered if another process may have done so."""
+        if self.gone:
+            return self.sign.replace(ANSWERS, MAYBE_ANSWERS)
+        return self.sign if self.same_process else self.sign.replace(ANSWERS, REPLACED)
+
     def lost_after(self, at_ms: int) -> int | None:
         """When it was lost first after a moment; None: it was not."""
         losses = [*self.lost_before, self.left_at] if self.how == "lost" else []
@@ -104,4 +118,6 @@ class MembersShown(Shape):
     expected: int
     """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
     absent: list[AbsentBroker]
-    """Those that left in the last days, the last one first; also those that are back."""
+    """Those that left in the last days, the last one first; also those that are back, and the
+    losses of those that have stopped in order since.
+    """

@@ -354,7 +354,8 @@ def _operations(
     def lost_after(broker: str, at_ms: int) -> int | None:
         members = leads.cluster.leading.members
         absent = [] if members is None else members.shown().absent
-        return next((it.lost_after(at_ms) for it in absent if it.broker == broker), None)
+        times = (it.lost_after(at_ms) for it in absent if it.broker == broker)
+        return min((it for it in times if it is not None), default=None)
 
     return Operations(
         undo=TermUndo(

@@ -116,7 +116,8 @@ async def test_the_end_of_a_limit_is_recorded(
             return (await shell.run("history", "acme/orders"))[1]
 
         ends = "ends publishRate of acme/orders, which was set for a time"
-        text = f"{served.broker_id(0)} by itself {ends}"
+        was = "publishThrottlingRateInMsg not set (was 5)"
+        text = f"{served.broker_id(0)} by itself {ends}: {was}"
         await eventually(said, lambda out: text in out, 30)
         assert ends in (await shell.run("audit"))[1]
         at = clock(SystemClock().now_ms() + 1_000).replace(" ", "T")

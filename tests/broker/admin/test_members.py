@@ -319,6 +319,31 @@ async def test_a_broker_that_comes_back() -> None:
         assert entry["restarts"] == 0
 
 
+async def test_a_loss_is_remembered_when_the_broker_stops_in_order_later() -> None:
+    """Both are told, the last one first; also by the next leader, and until it is forgotten."""
+    async with serving(brokers=3) as served:
+        name = served.broker_id(1)
+        served.brokers[1].store.expire()
+        lost = await absent(served, name, how="lost", backAt=None)
+        served.brokers[1].store.resume()
+        await absent(served, name, how="lost", sameProcess=True)
+        await served.brokers[1].parts.stop(0)
+        await absent(served, name, how="stopped")
+
+        async def told(at: int) -> list[tuple[str, int]]:
+            answer = await served.ask("GET", "/loadmanager/v1/members", at=at)
+            its = answer.body["absent"] if answer.status == 200 else []
+            return [(it["how"], it["leftAt"]) for it in its if it["broker"] == name]
+
+        (stopped, earlier) = await told(0)
+        assert (stopped[0], earlier) == ("stopped", ("lost", lost["leftAt"]))
+        await served.brokers[0].parts.stop(0)
+        assert await eventually(lambda: told(2), lambda its: len(its) == 2) == [stopped, earlier]
+        path = f"/loadmanager/v1/members/{name}"
+        assert (await served.ask("DELETE", path, at=2)).status == 204
+        assert await told(2) == []
+
+
 async def test_a_broker_that_is_lost_again_and_again() -> None:
     """Once it is back for the third time, the leader's next look finds it."""
     async with serving(brokers=2) as served:

@@ -399,7 +399,7 @@ def test_brokers_that_are_lost() -> None:
     assert finding.title == "b1 was lost, and is not back"
     assert finding.text == (
         "Its session ended without a word. Asked then, it did not answer within 5 s. "
-        "It owned 3 bundles: 2 of them have no owner."
+        "It owned 3 bundles: no owner of 2 of them is known yet."
     )
     assert finding.command == "loadmanager admin history b1"
     assert (idle.about, idle.text.endswith("word. It owned no bundle.")) == ("b0", True)

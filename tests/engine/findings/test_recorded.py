@@ -38,6 +38,16 @@ def test_beginnings_changes_and_ends_are_recorded() -> None:
     assert FindingRecords("b1", 8).step([], DAY)[0].event == "looked"
 
 
+def test_what_becomes_of_a_lost_broker_is_recorded_at_once() -> None:
+    """Within seconds its bundles have owners again: what was said before is wrong then."""
+    records = FindingRecords("b1", 7)
+    records.step([a_finding("b2", kind="lost")], DAY, "lost")
+    served = a_finding("b2", "all are served", kind="lost")
+    (again,) = records.step([served], DAY + 1_000, "lost")
+    assert (again.event, again.text) == ("again", "all are served")
+    assert records.step([served], DAY + 2_000, "lost") == []
+
+
 def test_one_kind_may_be_looked_for_alone() -> None:
     """What else stands is as it was; it is no look for all, of which nothing is said before one."""
     records = FindingRecords("b1", 7)

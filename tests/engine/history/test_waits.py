@@ -149,7 +149,8 @@ def test_a_client_that_only_tries_to_come_back_waits_on() -> None:
 
     assert told(*tries) == [("p", 1_000, 999_000, "")]
     assert told(*tries, last) == [("p", 1_000, 109_000, "b2")]
-    assert told(*tries, last, now_ms=199_000) == [("p", 1_000, 198_000, "")]
+    (again,) = interruptions_of([*lost[0], *tries, last], lost[1], as_of_ms=199_000)
+    assert (again.back_at, again.again_at, again.again) == (None, 110_000, "b2")
     served = _try(110_000, 9_000, "b2", messages=1)
     assert told(*tries, *served) == [("p", 1_000, 109_000, "b2")]
     idle = _try(110_000, 90_000, "b2")
@@ -165,7 +166,11 @@ def test_a_client_that_may_have_given_up_is_not_back_at_once() -> None:
     steps = [_step(1, "attached", "b1"), *_try(41_000, 900, "b2")]
     for read, now_ms in ((2, 41_001), (2, 41_800), (3, 42_000)):
         waits = interruptions_of(steps[:read], [Loss("b1", 1_000)], as_of_ms=now_ms)
-        assert _told(waits, now_ms) == [("p", 1_000, now_ms - 1_000, "")]
+        until_ms = 41_000 if read == 2 else now_ms
+        assert _told(waits, now_ms) == [("p", 1_000, until_ms - 1_000, "")]
+        again = (waits[0].back_at, waits[0].again_at, waits[0].again)
+        assert again == (None, *((41_000, "b2") if read == 2 else (None, "")))
+        assert waits[0].until(40_999).came_at is None
     stays = [*steps[:1], _step(41_000, "attached", "b2")]
     waits = interruptions_of(stays, [Loss("b1", 1_000)], as_of_ms=51_000)
     assert _told(waits) == [("p", 1_000, 40_000, "b2")]
