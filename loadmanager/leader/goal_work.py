@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -46,7 +46,7 @@ from loadmanager.leader.goal_ends import (
 )
 from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, batch_of
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.pauses import waited_ms
+from loadmanager.leader.pauses import PAUSE_SOURCES, waited_ms
 
 FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
@@ -400,11 +400,32 @@ class GoalWork:
             else:
                 text += "the load changes, or is known no better; propose it again"
             return Reason("BeyondPromise", text)
-        refused = next(iter(work.refused.values()), None)
-        if refused is None or made.reached:
-            return made.ends
-        text = f"{made.ends.text}; {len(work.refused)} stay: {refused}"
+        text = made.ends.text
+        if made.ends.code == LIMITS.code:
+            text += f"; {self._used(order)}"
+        if work.refused and not made.reached:
+            text += f"; {_stay(work.refused)}"
         return replace(made.ends, text=text)
+
+    def _used(self, order: GoalOrder) -> str:
+        """What was used of the limits that an order has, and the pause that counts for more."""
+        limits, progress = order.limits, order.progress
+        used = [f"{progress.moved} of {limits.moves} moves"] if limits.moves < MOVES_MAX else []
+        if limits.traffic is not None:
+            used.append(f"{progress.traffic / 1e6:.3g} of {limits.traffic / 1e6:.3g} MB/s")
+        if limits.clients is not None:
+            used.append(f"{progress.clients:.3g} of {limits.clients:.3g} clients")
+        if limits.client_seconds is None:
+            return f"used: {', '.join(used)}"
+        pause = self.planning.pause(progress, order.promise.pause_s)
+        used.append(
+            f"{progress.client_seconds:.3g} of {limits.client_seconds:.3g} client-seconds, by "
+            f"{progress.clients:.3g} clients"
+        )
+        return (
+            f"used: {', '.join(used)}; one more client counts as {pause.seconds:.3g} s: "
+            f"{PAUSE_SOURCES[pause.source]}"
+        )
 
     async def _queue(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> None:
         planning = self.planning
@@ -432,7 +453,7 @@ class GoalWork:
         had room. Storing comes first: limits hold in any case, also if this leader dies now.
         """
         ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
-        pause_s = self.planning.pause_s(order.progress, order.promise.pause_s)
+        pause_s = self.planning.pause(order.progress, order.promise.pause_s).seconds
         under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
@@ -542,6 +563,14 @@ class GoalWork:
         self.waits.pop(order.id, None)
         if not order.under_way:
             self.works.pop(order.id, None)
+
+
+def _stay(refused: Mapping[str, str]) -> str:
+    """Bundles that are not moved any more for an order, and why the first of them is not."""
+    bundle, why = next(iter(refused.items()))
+    if len(refused) == 1:
+        return f"{bundle} is not moved again: {why}"
+    return f"{len(refused)} bundles are not moved again; {bundle}: {why}"
 
 
 def _and_made(order: GoalOrder, moves: Iterable[tuple[str, str]]) -> MadeAsShown | None:

@@ -279,7 +279,9 @@ class TermGoals:
     def _shown(self, order: GoalOrder, made: GoalPlan | None = None) -> GoalShown:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         fields["progress"], fields["under_way"] = self.work.so_far(order)
-        pause = self.moves.pauses.expected()
+        pause = self.planning.pause(fields["progress"], order.promise.pause_s)
+        if order.state == "proposed":
+            pause = self.moves.pauses.expected()
         compared = fields.pop("compared")
         waits = None
         if order.state == "approved":

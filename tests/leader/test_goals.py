@@ -389,18 +389,50 @@ async def test_what_has_no_clients_is_not_made_one_by_one() -> None:
 
 
 async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
-    """Or by what is expected, if that is longer; before its first move, what was promised counts in
-    place of theirs.
+    """Or by what was measured here, if that is longer; before its first move, what was promised
+    counts in place of theirs. A pause is assumed where there is no other.
     """
     async with a_scene() as scene:
         within, limits = scene.goals.planning.within, PlanLimits(client_seconds=10)
         assert within(limits, Progress()).clients == 10
         assert within(limits, Progress(), 2.5).clients == 4
-        assert within(limits, Progress(), 0.5).clients == 10
+        assert within(limits, Progress(), 0.5).clients == 20
         moved = Progress(moved=1, clients=2, client_seconds=4)
         assert within(limits, moved, 2.5).clients == 3
         short = Progress(moved=1, clients=8, client_seconds=4)
-        assert within(limits, short, 2.5).clients == 6
+        assert within(limits, short, 2.5).clients == 12
+        free = Progress(moved=1, clients=8, client_seconds=0)
+        assert within(limits, free, 2.5).clients == 10
+
+
+async def test_the_next_leader_counts_pauses_as_the_goals_own_moves_took() -> None:
+    """It has measured none itself. A goal that ends at a limit says what was used of it."""
+    async with a_scene() as scene:
+        limits = PlanLimits(client_seconds=10)
+        order = await scene.goals.propose(Emptied("b1:8080"), limits)
+        await scene.goals.approve(order.id)
+        stored = scene.led.wishes.goals[order.id]
+        promise = msgspec.structs.replace(
+            stored.promise,
+            curve=tuple(msgspec.structs.replace(it, moves=COUNT) for it in stored.promise.curve),
+        )
+        progress = Progress(ordered=6, arrived=6, moved=6, clients=120, client_seconds=9)
+        stored = msgspec.structs.replace(stored, promise=promise, progress=progress)
+        await scene.led.wishes.set_goal(order.id, stored, ())
+        another_leader(scene)
+        shown = scene.goals.goal(order.id)
+        assert (shown.pause_source, shown.pause_seconds) == ("goal", 0.075)
+        await scene.step()
+        assert scene.led.wishes.goals[order.id].progress.ordered > progress.ordered
+        used = msgspec.structs.replace(progress, client_seconds=9.9)
+        stored = msgspec.structs.replace(stored, progress=used, under_way=())
+        await scene.led.wishes.set_goal(order.id, stored, ())
+        another_leader(scene)
+        ended = (await scene.run(order.id)).ended
+        assert ended is not None
+        assert ended.code == "Limits"
+        assert "used: 9.9 of 10 client-seconds, by 120 clients; one more" in ended.text
+        assert "counts as 0.0825 s: the mean of what its own moves took" in ended.text
 
 
 @pytest.mark.parametrize("stay", [BUNDLES[0], str(NS), NS.tenant])

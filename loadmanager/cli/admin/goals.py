@@ -23,6 +23,7 @@ from loadmanager.engine.plans.order import CurvePoint
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.reason import joined
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
+from loadmanager.leader.pauses import PAUSE_SOURCES
 
 GOAL_WIDTH = 60
 """Of a goal in a list; names may be long."""
@@ -362,9 +363,10 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(
             f"{count_of(progress.arrived, 'move')} made, {last.moves} promised; "
             f"{progress.failed} failed or were cancelled, {order.under_way} under way; "
-            f"by the pauses that the leader had measured when its moves ended, "
-            f"{progress.clients:.0f} clients wait {seconds_text(progress.client_seconds)} in all, "
-            f"{last.clients:.0f} for {seconds_text(last.client_seconds)} were promised"
+            f"by what counts for its limits, {progress.clients:.0f} clients wait "
+            f"{seconds_text(progress.client_seconds)} in all (until their move had ended, or as "
+            f"expected where that was not measured), {last.clients:.0f} for "
+            f"{seconds_text(last.client_seconds)} were promised"
         )
     lines += _compared(order)
     if progress.farthest is not None:
@@ -383,13 +385,9 @@ def _state_lines(order: GoalShown) -> list[str]:
 
 def _pause(order: GoalShown) -> str:
     """What the pause of a client counts, for the limit of client seconds, and by whom."""
-    match order.pause_source:
-        case "canary":
-            why = f"the canary measured that, last {clock(order.pause_at or 0)}"
-        case "moves":
-            why = "the median of the last moves"
-        case "assumed":  # pragma: no branch
-            why = "assumed, because none was measured yet"
+    why = PAUSE_SOURCES[order.pause_source]
+    if order.pause_source == "canary":
+        why += f", last {clock(order.pause_at or 0)}"
     return f"the pause of a client counts as {order.pause_seconds:g} s: {why}"
 
 

@@ -13,7 +13,7 @@ from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.replays import ReplayShown, not_measured
 
-PauseSource = Literal["assumed", "moves", "canary"]
+PauseSource = Literal["assumed", "moves", "canary", "goal", "promise"]
 
 
 class PlannedMove(Shape):
@@ -98,10 +98,11 @@ class GoalShown(Shape):
     `Clients`, `Reports`).
     """
     pause_seconds: float
-    """The pause of a client that counts for each move of now."""
+    """The pause of a client that counts for each of its next moves."""
     pause_source: PauseSource
     """Whether that is the median of the last moves here, of what a canary measured last (beside a
-    Pulsar), or assumed.
+    Pulsar), the mean of what its own moves took, what was measured when it was proposed, or assumed
+    because there is none of these.
     """
     pause_at: int | None
     """When the canary measured last, if it is the source."""
