@@ -34,6 +34,7 @@ from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundErro
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
+from loadmanager.kit.text import moment
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.goal_bars import SOON_MS, Bar, GoalWait, refused_by
 from loadmanager.leader.goal_ends import (
@@ -44,7 +45,7 @@ from loadmanager.leader.goal_ends import (
     reported_ms,
     waits,
 )
-from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, batch_of
+from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, KnownWait, batch_of, to_no_purpose
 from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.pauses import PAUSE_SOURCES, waited_ms
 
@@ -323,7 +324,8 @@ class GoalWork:
         if made.moves or bar is not None:
             work.end_look = None
         if bar is not None:
-            work.waiting.bar, self.waits[order.id] = bar, bar.why
+            work.waiting.bar = bar
+            self.waits[order.id] = to_no_purpose(order, bar.why, known_waits(self, order))
             if looked_at != order:
                 await self.store(looked_at)
         elif made.moves:
@@ -563,6 +565,21 @@ class GoalWork:
         self.waits.pop(order.id, None)
         if not order.under_way:
             self.works.pop(order.id, None)
+
+
+def known_waits(goals: GoalWork, order: GoalOrder) -> Iterable[KnownWait]:
+    """What keeps moves of an order from being made until a time that is known."""
+    now_ms = goals.planning.moves.term.clock.now_ms()
+    work, promise = goals.works.get(order.id), order.promise
+    bar = None if work is None else work.waiting.bar
+    if bar is not None and bar.last_ms > now_ms:
+        yield KnownWait(bar.why.text, bar.first_ms, bar.last_ms)
+    elif promise.later is not None and (promise.later_ms or 0) > now_ms:
+        yield KnownWait(promise.later.text, 0, promise.later_ms or 0)
+    settled_ms = 0 if order.empties else goals.steady.settled_ms
+    if settled_ms > now_ms:
+        text = f"nothing moves before {moment(settled_ms)}, after a broker was lost"
+        yield KnownWait(text, settled_ms, settled_ms)
 
 
 def _stay(refused: Mapping[str, str]) -> str:

@@ -39,7 +39,7 @@ from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
-from loadmanager.kit.units import DAY_MS
+from loadmanager.kit.units import DAY_MS, MINUTE_MS
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_bars import SOON_MS, refused_by
 from loadmanager.leader.goal_ends import FRESH_MAX_S
@@ -864,6 +864,63 @@ async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
         assert (" of its windows (" in takes.text) is windowed
 
 
+@pytest.mark.parametrize("minutes", [GRACE_MINUTES - 1, GRACE_MINUTES + 10])
+async def test_how_long_it_takes_counts_the_grace_of_its_bundles(minutes: int) -> None:
+    """What cannot be done in its time is said when it is proposed, and while it waits."""
+    async with a_scene() as scene:
+        until_ms = await just_moved(scene)
+        now_ms = scene.led.moves.term.clock.now_ms()
+        end_ms = now_ms + minutes * MINUTE_MS
+        order = await scene.goals.propose(Even(7), PlanLimits(until_ms=end_ms))
+        takes = order.duration
+        assert takes is not None
+        assert f"the first may move again at {moment(until_ms)}" in takes.text
+        in_time = end_ms > until_ms
+        assert takes.text.startswith(f"it may not be done by {moment(end_ms)}") is not in_time
+        assert takes.done_ms is None if not in_time else (takes.done_ms or 0) > until_ms
+        await scene.goals.approve(order.id)
+        await scene.step()
+        shown = scene.goals.goal(order.id)
+        assert shown.waits is not None
+        assert shown.waits.code == "GracePeriod"
+        useless = f"; that is after its end at {moment(end_ms)}: it moves nothing more"
+        assert (useless in shown.waits.text) is not in_time
+        assert shown.duration is not None
+        assert (shown.duration.done_ms is None) is not in_time
+
+
+async def test_how_long_it_takes_counts_a_pause() -> None:
+    """And that after a broker was lost."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        order = await scene.goals.propose(Even(7), PlanLimits(until_ms=now_ms + 30 * MINUTE_MS))
+        paused_ms = now_ms + 20 * MINUTE_MS
+        await scene.led.wishes.set_pause(Pause(paused_ms), ())
+        paused = scene.goals.goal(order.id).duration
+        assert paused is not None
+        assert paused.seconds is not None
+        assert paused.done_ms == paused_ms + round(paused.seconds * 1000)
+        assert f"; moves are paused until {moment(paused_ms)} (" in paused.text
+        paused_ms = now_ms + 40 * MINUTE_MS
+        await scene.led.wishes.set_pause(Pause(paused_ms), ())
+        waits = (await scene.goals.approve(order.id)).waits
+        assert waits is not None
+        text = f"moves are paused until {moment(paused_ms)}; that is after its end at "
+        assert waits.text.startswith(text)
+        await scene.led.wishes.set_pause(None, ())
+        scene.led.move_settings.set(MoveSettings(warm_up_s=90))
+        scene.goals.work.steady.look()
+        await lose(scene, 1)
+        lost_ms = scene.led.moves.term.clock.now_ms()
+        await scene.goals.step()
+        lost = scene.goals.goal(order.id).duration
+        assert lost is not None
+        assert lost.done_ms is not None
+        assert lost.seconds is not None
+        assert lost.done_ms >= lost_ms + 90_000 + lost.seconds * 1000
+        assert "after a broker was lost" in lost.text
+
+
 async def test_hours_begins_and_ends_are_kept() -> None:
     """A plan waits for its time and its hours, and says so; it ends when its time is up."""
     async with a_scene() as scene:
@@ -939,7 +996,9 @@ async def test_it_is_paused_and_stopped() -> None:
         until_ms = scene.led.moves.term.clock.now_ms() + 60_000
         await scene.led.wishes.set_pause(Pause(until_ms), ())
         await scene.goals.step()
-        assert scene.goals.goal(order.id).waits == Reason("Paused", "moves are paused")
+        assert scene.goals.goal(order.id).waits == Reason(
+            "Paused", f"moves are paused until {moment(until_ms)}"
+        )
         await scene.led.wishes.set_pause(None, ())
         await scene.goals.step()
         assert scene.goals.at_work() == Reason("GoalAtWork", f"goal {order.id} is carried out")

@@ -63,15 +63,17 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     """The mean error of the model's usages."""
     later: Reason | None = None
     """Why some of the moves have to wait, and until when."""
+    later_ms: int | None = None
+    """When the last of these may be made, if that is known (ms since the epoch)."""
 
     @classmethod
-    def of(cls, plan: GoalPlan, pause_s: float, later: Reason | None = None) -> Promise:
+    def of(cls, plan: GoalPlan, pause_s: float) -> Promise:
         """What a plan comes to; `pause_s`: what each client of a bundle that moves waits."""
         last = len(plan.curve) - 1
         step = max(1, -(-last // (CURVE_MAX - 1)))
         points = [plan.curve[at] for at in (*range(0, last, step), last)]
         curve = tuple(CurvePoint.of(point, pause_s) for point in points)
-        return cls(curve, plan.reached, plan.ends, round(plan.error, 4), later)
+        return cls(curve, plan.reached, plan.ends, round(plan.error, 4))
 
     @classmethod
     def nothing(cls, why: Reason) -> Promise:
