@@ -320,7 +320,7 @@ class GoalWork:
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
-        looked_at = replace(order, progress=order.progress.at(made.curve[0]))
+        looked_at = replace(order, progress=order.progress.looked_at(made.curve[0]))
         if made.moves or bar is not None:
             work.end_look = None
         if bar is not None:

@@ -18,13 +18,20 @@ from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
-from loadmanager.engine.plans.order import GoalOrder, MadeAsShown, Progress, Promise
+from loadmanager.engine.plans.order import (
+    PROPOSAL_MS,
+    GoalOrder,
+    MadeAsShown,
+    Progress,
+    Promise,
+)
 from loadmanager.engine.plans.planner import LIMITS, NOTHING_HELPS, GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.documents.goals import ComparedMoves, GoalShown, GoalsShown, PlannedMove
 from loadmanager.leader.goal_bars import Bar
 from loadmanager.leader.goal_pace import KnownWait, to_no_purpose, until_ms
@@ -40,6 +47,11 @@ MOVES_SHOWN = 200
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
 STOPPED = Reason("Stopped", "by an operator")
+LAPSED = Reason(
+    "Lapsed",
+    f"nobody approved it within {PROPOSAL_MS // MINUTE_MS} minutes; propose it again, on figures "
+    "of now",
+)
 UNCORDONED = Reason("Uncordoned", "the broker may have bundles again")
 
 log = get_logger("goals")
@@ -225,16 +237,22 @@ class TermGoals:
 
     async def approve(self, order_id: str, from_ms: int | None = None) -> GoalShown:
         """Let an order be carried out, from now or a later time on. A broker that is to be emptied
-        is cordoned. Raises `ConflictError` for one that is approved already, or has ended, and
-        `BadInputError` for a time that is none.
+        is cordoned. Raises `ConflictError` for one that is approved already, has ended or lapsed,
+        and `BadInputError` for a time that is none.
         """
         async with self._changes:
             order = self._order(order_id)
             if order.state != "proposed":
-                raise ConflictError(f"goal {order_id} is {order.state} already")
+                why = f": {order.ended}" if order.ended else ""
+                raise ConflictError(f"goal {order_id} is {order.state} already{why}")
+            if self._lapsed(order):
+                raise ConflictError(f"goal {order_id} has lapsed: {LAPSED.text}")
             await self._begin(self._approved_form(order, from_ms))
         log.info("goal approved", goal=order_id)
         return self.goal(order_id)
+
+    def _lapsed(self, order: GoalOrder) -> bool:
+        return order.lapses_ms is not None and self._now_ms() >= order.lapses_ms
 
     def _approved_form(self, order: GoalOrder, from_ms: int | None) -> GoalOrder:
         """An order as it is when it is approved; nothing is stored."""
@@ -306,6 +324,7 @@ class TermGoals:
             pause_at=pause.at_ms,
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
+            lapses_ms=order.lapses_ms,
             replay=self.moves.cluster.replay.shown,
             duration=self.work.pace.shown(order, fields["progress"], self._waits(order)),
             compared=None if compared is None else ComparedMoves.of(compared),
@@ -337,6 +356,9 @@ class TermGoals:
         async with self._changes:
             self.work.steady.look()
             for order in list(self.moves.cluster.wishes.goals.values()):
+                if self._lapsed(order):
+                    await self.work.end(order, LAPSED)
+                    continue
                 late = order.state == "ended" and bool(order.under_way)
                 if late and (settled := await self.work.settled(order)) is not None:
                     self.work.forget(settled)

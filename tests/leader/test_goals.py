@@ -28,7 +28,7 @@ from loadmanager.engine.plans.goals import (
     PlanLimits,
     Spare,
 )
-from loadmanager.engine.plans.order import GoalOrder, Progress
+from loadmanager.engine.plans.order import PROPOSAL_MS, GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Unload
@@ -50,7 +50,7 @@ from loadmanager.leader.goal_work import (
     LATE_MS,
     TIMES_PROMISED,
 )
-from loadmanager.leader.goals import ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.goals import LAPSED, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
 from loadmanager.member.leading.term import build
 
@@ -151,6 +151,45 @@ async def test_a_goal_is_reached() -> None:
         as_shown = made & {(move.bundle, move.destination) for move in shown.moves}
         assert compared.as_shown == len(as_shown)
         assert len(compared.others) == len(made - as_shown)
+
+
+async def test_a_proposal_lapses() -> None:
+    """Its figures are those of another cluster by then; who approves it in time is not asked."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), PlanLimits())
+        assert shown.lapses_ms == shown.made_ms + PROPOSAL_MS
+        other = await scene.goals.propose(Even(8), PlanLimits())
+        await asyncio.sleep(PROPOSAL_MS / 1000 - 10)
+        await scene.report()
+        await scene.step()
+        assert (await scene.goals.approve(other.id)).lapses_ms is None
+        await asyncio.sleep(10)
+        with pytest.raises(ConflictError, match="has lapsed: nobody approved it within 60 min"):
+            await scene.goals.approve(shown.id)
+        await scene.report()
+        await scene.goals.step()
+        lapsed = scene.goals.goal(shown.id)
+        assert (lapsed.state, lapsed.ended, lapsed.lapses_ms) == ("ended", LAPSED, None)
+        assert scene.goals.goal(other.id).state == "approved"
+        with pytest.raises(ConflictError, match="is ended already: Lapsed: nobody approved"):
+            await scene.goals.approve(shown.id)
+
+
+async def test_before_is_when_its_moves_began() -> None:
+    """Others have moved bundles since it was proposed."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), PlanLimits())
+        assert shown.progress.before is None
+        others = [Unload(name, "b1:8080", "b2:8080", "Drained") for name in scene.owned(1)[:5]]
+        scene.led.moves.decide(others, Author.DRAIN)
+        await scene.led.moves.idle()
+        await asyncio.sleep(FRESH_MAX_S)
+        await scene.report()
+        await scene.goals.approve(shown.id)
+        ended = await scene.run(shown.id)
+        before, proposed = ended.progress.before, shown.promise.curve[0].farthest
+        assert before is not None
+        assert (ended.progress.farthest or 1) < before < proposed - 0.05
 
 
 async def test_moves_that_were_not_shown_are_named() -> None:

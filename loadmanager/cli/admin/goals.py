@@ -22,6 +22,7 @@ from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, P
 from loadmanager.engine.plans.order import CurvePoint
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.reason import joined
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 from loadmanager.leader.pauses import PAUSE_SOURCES
 
@@ -123,7 +124,8 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
         parts.append(table(("first moves", "from", "to"), rows))
     if order.state == "proposed" and order.promise.moves:
-        parts.append(f"approve with: loadmanager admin goals approve {order.id}")
+        until = clock(order.lapses_ms or 0)
+        parts.append(f"approve with: loadmanager admin goals approve {order.id} (until {until})")
     return Output(raw, tuple(parts))
 
 
@@ -190,6 +192,12 @@ def _promised(order: GoalShown) -> str:
 def _duration(order: GoalShown) -> list[str]:
     """How long it takes, and whether that fits into its hours."""
     return [order.duration.text] if order.duration else []
+
+
+def _proposed(order: GoalShown) -> str:
+    """Of when its figures are, and how long they may be approved."""
+    made, lapses = clock(order.made_ms), clock(order.lapses_ms or 0)
+    return f"planned at {made}, on figures of then; it may be approved until {lapses}"
 
 
 def _later(order: GoalShown) -> list[str]:
@@ -348,6 +356,7 @@ def _state_lines(order: GoalShown) -> list[str]:
     lines = [joined(order.state, _why(order)), _error(order), _pause(order)]
     lines.append(order.replay.text)
     if order.state == "proposed":
+        lines.append(_proposed(order))
         lines += _later(order)
     lines += _duration(order)
     if limits.from_ms:
@@ -373,7 +382,7 @@ def _state_lines(order: GoalShown) -> list[str]:
         promised = order.promise.curve[-1].farthest
         at = "now" if order.state == "approved" else "when last looked at"
         lines.append(
-            f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
+            f"farthest from the mean: {_before(order)}, "
             f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
         )
     if (after := order.afterwards) is not None:
@@ -381,6 +390,18 @@ def _state_lines(order: GoalShown) -> list[str]:
             f"at {clock(after.at_ms)}, when sensors had settled: {_points(after.farthest)}"
         )
     return lines
+
+
+def _before(order: GoalShown) -> str:
+    """How far from the mean the farthest broker was before its moves: other things happened since
+    it was proposed.
+    """
+    proposed, before = order.promise.curve[0].farthest, order.progress.before
+    if before is None:
+        return f"{_points(proposed)} when it was proposed"
+    if _points(before) == _points(proposed):
+        return f"{_points(before)} before"
+    return f"{_points(before)} before ({_points(proposed)} when it was proposed)"
 
 
 def _pause(order: GoalShown) -> str:
@@ -420,9 +441,11 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
 def _anew(order: GoalShown) -> str:
     """That other moves may be made than those that were shown."""
     count = count_of(order.promise.moves, "move")
+    age_ms = (order.approved_ms or 0) - order.made_ms
+    ago = f" {age_ms // MINUTE_MS} min before" if age_ms >= 2 * MINUTE_MS else ""
     return (
         f"its moves are planned anew on fresh figures, a few at a time: others than the {count} "
-        f"that were shown may be made, within its limits; `goals show {order.id}` names them"
+        f"that were shown{ago} may be made, within its limits; `goals show {order.id}` names them"
     )
 
 

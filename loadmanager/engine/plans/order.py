@@ -124,6 +124,10 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     """The brokers' usage when it was looked at last; by the model, with what has arrived since. See
     `CurvePoint`.
     """
+    before: float | None = None
+    """`farthest` when its first moves were planned; None: that has not come, it is a drain, or a
+    leader of an earlier version began it.
+    """
 
     @property
     def pause_s(self) -> float | None:
@@ -133,6 +137,11 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     def at(self, point: Point) -> Progress:
         """With the usage of a plan's point."""
         return replace(self, spread=round(point.spread, 4), farthest=round(point.farthest, 4))
+
+    def looked_at(self, point: Point) -> Progress:
+        """With the usage of now, which is that of before as long as no move is ordered."""
+        now = self.at(point)
+        return now if self.ordered else replace(now, before=now.farthest)
 
     def and_moved(self, move: OrderedMove, client_seconds: float) -> Progress:
         """With one more move that has moved its bundle."""
@@ -195,6 +204,11 @@ def _mark(bundle: str, destination: str) -> bytes:
     return hashlib.blake2b(text, digest_size=MARK_BYTES).digest()
 
 
+PROPOSAL_MS = 3_600_000
+"""So long a proposal may be approved: later, the cluster is another one than that which it shows.
+"""
+
+
 class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An order to reach a goal. Times are milliseconds since the epoch."""
 
@@ -222,6 +236,11 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
     compared: MadeAsShown | None = None
     """None: it is a drain, or a leader of an earlier version planned it."""
+
+    @property
+    def lapses_ms(self) -> int | None:
+        """From when on it cannot be approved any more; None: it is no proposal."""
+        return self.made_ms + PROPOSAL_MS if self.state == "proposed" else None
 
     @property
     def empties(self) -> str:

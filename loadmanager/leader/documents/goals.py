@@ -122,6 +122,8 @@ class GoalShown(Shape):
     """Of an order that has not ended; null: as many moves as were promised are made, or it is a
     drain.
     """
+    lapses_ms: int | None = None
+    """From when on a proposal cannot be approved any more; null: it is none."""
     compared: ComparedMoves | None = None
     """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
     earlier version planned it.
