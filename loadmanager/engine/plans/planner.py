@@ -26,7 +26,7 @@ from loadmanager.engine.load.bundle_columns import clients_and_topics
 from loadmanager.engine.load.headroom import headroom
 from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_fit import fit, just_moved
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.plans.goals import (
     NO_LIMITS,
@@ -156,7 +156,8 @@ def planning(
     else:
         snapshot = lost_traffic.refusing(snapshot, losing)
     columns, before = snapshot.columns, learned or Learned()
-    model = fit(columns, snapshot.averages, settings.weights, before)
+    moved = just_moved(snapshot.recently_unloaded_ms, snapshot.now_ms)
+    model = fit(columns, snapshot.averages, settings.weights, before, moved=moved)
     yield
     emptied = goal.broker if isinstance(goal, Emptied) else None
     cluster = ModelledBrokers(
