@@ -118,7 +118,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         _curve(order.promise.curve),
         _error(order),
         _pause(order),
-        order.replay.text,
+        *_replay(order),
     ]
     if order.moves:
         rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
@@ -126,7 +126,8 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
     if order.state == "proposed" and order.promise.moves:
         until = clock(order.lapses_ms or 0)
         parts.append(f"approve with: loadmanager admin goals approve {order.id} (until {until})")
-    return Output(raw, tuple(parts))
+    nothing = order.state == "proposed" and not order.promise.moves
+    return Output(raw, tuple(parts), status=int(nothing))
 
 
 def _goal(options: dict[str, Any]) -> Goal:
@@ -210,7 +211,7 @@ def goal_text(goal: Goal) -> str:
     """A goal for people."""
     match goal:
         case Even(within_points=points):
-            return f"even within {points:g} points"
+            return f"even within {points:g} {'point' if points == 1 else 'points'}"
         case Filled(broker=broker, part=part):
             return f"{broker} filled to {part:.0%} of the mean"
         case Emptied(broker=broker):
@@ -245,6 +246,11 @@ def seconds_text(seconds: float) -> str:
 def _error(order: GoalShown) -> str:
     """How far off the usages are that a plan goes by."""
     return f"the model's usages are off by {100 * order.promise.error:.1f} points on the mean"
+
+
+def _replay(order: GoalShown) -> list[str]:
+    """How far off the last replay of a recorded day was, if one was."""
+    return [] if order.replay.date is None else [order.replay.text]
 
 
 def _traffic(bytes_s: float) -> str:
@@ -354,7 +360,7 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
     lines = [joined(order.state, _why(order)), _error(order), _pause(order)]
-    lines.append(order.replay.text)
+    lines += _replay(order)
     if order.state == "proposed":
         lines.append(_proposed(order))
         lines += _later(order)
@@ -456,7 +462,9 @@ def _compared(order: GoalShown) -> list[str]:
         return []
     if of is None:
         return ["which moves were shown is not known: a leader of an earlier version planned them"]
-    text = f"{of.as_shown} of the {count_of(of.made, 'move')} made are among the {of.shown} shown"
+    text = f"{of.as_shown} of the {of.made} moves made are among the {of.shown} shown"
+    if of.made == 1:
+        text = f"the move made is {'' if of.as_shown else 'not '}among the {of.shown} shown"
     if not (left := of.made - of.as_shown):
         return [text]
     more = f" and {left - len(of.others)} more" if left > len(of.others) else ""
