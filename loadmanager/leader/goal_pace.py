@@ -87,6 +87,12 @@ class GoalPace:
         """
         self.looks_s.append(min(waited_s, FRESH_MAX_S))
 
+    def look_s(self, progress: Progress) -> float | None:
+        """What a wait for fresh reports took in this term, or else under the leader before; None:
+        none was measured.
+        """
+        return round(statistics.median(self.looks_s), 1) if self.looks_s else progress.look_s
+
     def shown(
         self, order: GoalOrder, progress: Progress, waits: Sequence[KnownWait] = ()
     ) -> DurationShown | None:
@@ -96,7 +102,7 @@ class GoalPace:
         left = order.promise.moves - progress.arrived
         if order.state == "ended" or order.drain or left <= 0:
             return None
-        pace, moves_s = self._pace(order)
+        pace, moves_s = self._pace(order, progress)
         takes = duration(left, pace)
         now_ms = self.moves.term.clock.now_ms()
         begins_ms = max(order.limits.from_ms, now_ms)
@@ -125,7 +131,7 @@ class GoalPace:
         shown.text = _text(order, shown, takes, pace, waits)
         return shown
 
-    def _pace(self, order: GoalOrder) -> tuple[Pace, list[float]]:
+    def _pace(self, order: GoalOrder, progress: Progress) -> tuple[Pace, list[float]]:
         """The pace of now, and the durations of moves that it is of."""
         settings = self.moves.settings.value
         made = (
@@ -140,7 +146,7 @@ class GoalPace:
             at_once=at_once,
             per_minute=settings.per_minute_max,
             move_s=statistics.median(moves_s) if moves_s else MOVE_S,
-            look_s=statistics.median(self.looks_s) if self.looks_s else FRESH_MAX_S,
+            look_s=FRESH_MAX_S if (look_s := self.look_s(progress)) is None else look_s,
         )
         return pace, moves_s
 
@@ -172,6 +178,8 @@ def _text(
     text += "".join(f"; {each.text}" for each in waits)
     move = _source(shown.moves_measured, "as moves took here", "as is assumed: none was made")
     look = _source(shown.looks_measured, "as such waits took here", "at most: none is measured")
+    if not shown.looks_measured and order.progress.look_s is not None:
+        look = "as under the leader before"
     count = "1 move" if takes.moves == 1 else f"{takes.moves} moves"
     return (
         f"{text} ({count}, {min(pace.batch, takes.moves)} between two looks, "

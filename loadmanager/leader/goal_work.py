@@ -454,7 +454,9 @@ class GoalWork:
         """Store the moves, with what each costs, and queue them; returns those for which the queue
         had room. Storing comes first: limits hold in any case, also if this leader dies now.
         """
-        ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
+        look_s = self.pace.look_s(order.progress)
+        count = order.progress.ordered + len(moves)
+        ordered = replace(order.progress, ordered=count, look_s=look_s)
         pause_s = self.planning.pause(order.progress, order.promise.pause_s).seconds
         under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))

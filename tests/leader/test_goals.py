@@ -878,6 +878,12 @@ async def test_how_long_it_takes_is_said_before_and_after_it_began() -> None:
         assert left.looks_measured == 1
         assert left.look_seconds < FRESH_MAX_S
         assert left.text.startswith("what is left takes about ")
+        await scene.led.moves.idle()
+        another_leader(scene)
+        by_next = scene.goals.goal(order.id).duration
+        assert by_next is not None
+        assert (by_next.looks_measured, by_next.look_seconds) == (0, left.look_seconds)
+        assert "reports of 1 s, as under the leader before)" in by_next.text
         await scene.run(order.id)
         assert scene.goals.goal(order.id).duration is None
 

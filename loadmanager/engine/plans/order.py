@@ -129,6 +129,11 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     leader of an earlier version began it.
     """
 
+    look_s: float | None = None
+    """What the waits for fresh reports took that its leader had measured when it made the last
+    moves; None: none was measured. The next leader goes by that.
+    """
+
     @property
     def pause_s(self) -> float | None:
         """What a client of its bundles waited, on the mean; None: none has moved."""

@@ -75,7 +75,9 @@ class DurationShown(Shape):
     """Moves of this leader's term of which that is the median; 0: it is assumed."""
     look_seconds: float
     looks_measured: int
-    """Waits of which that is the median; 0: it is the longest."""
+    """Waits of this leader's term of which that is the median; 0: it is what they took under the
+    leader before, or the longest.
+    """
 
 
 class GoalShown(Shape):
