@@ -53,6 +53,9 @@ class Bar:
 
     why: Reason
     again_ms: int
+    first_ms: int = 0
+    last_ms: int = 0
+    """When the first, and the last, of these moves may be made, if that is known."""
 
 
 @dataclass(slots=True)
@@ -102,13 +105,14 @@ def bar_of(
     recent = snapshot.recently_unloaded_ms
     since_ms = [recent[move.bundle] for move in moves if move.bundle in recent]
     if since_ms:
-        ends_ms = round(min(since_ms) + grace_ms)
+        ends_ms, last_ms = (round(at(since_ms) + grace_ms) for at in (min, max))
+        first_ms = ends_ms if len(since_ms) == len(moves) else 0
         text = (
             f"{len(since_ms)} of the bundles that would have to move were moved lately; "
             f"the first may move again at {moment(ends_ms)}"
         )
         again_ms = min(max(ends_ms, now_ms + SOON_MS), now_ms + LATEST_MS)
-        return Bar(Reason("GracePeriod", text), again_ms)
+        return Bar(Reason("GracePeriod", text), again_ms, first_ms, last_ms)
     soon_ms, leaving = now_ms + SOON_MS, set(snapshot.leaving.values())
     for move in moves:
         if move.source in leaving:

@@ -140,7 +140,7 @@ class SteadyPicture:
             yield f"it is known what came of {unknown} moves"
         if lost := self._without_owner(snapshot):
             yield f"{lost} bundles of brokers that left have an owner"
-        settled_ms = self._changed_ms + round(self.moves.settings.value.warm_up_s * 1000)
+        settled_ms = self._changed_ms + self._warm_up_ms
         last_ms = max((move.ended_at or 0 for move in list(self.moves.queue.ended)[:1]), default=0)
         if since_ms is not None:
             if self._now_ms() < settled_ms:
@@ -152,17 +152,25 @@ class SteadyPicture:
             if late:
                 yield f"{named(late)} reported since the last change"
 
+    @property
+    def settled_ms(self) -> int:
+        """When the clients of brokers that were lost count as back; 0: none was lost."""
+        return self._lost_ms + self._warm_up_ms if self._lost_ms else 0
+
+    @property
+    def _warm_up_ms(self) -> int:
+        return round(self.moves.settings.value.warm_up_s * 1000)
+
     def after_loss(self, snapshot: ClusterSnapshot) -> str | None:
         """What no move is made before, after brokers were lost or a term began; None: nothing."""
         self.look()
         if lost := self._without_owner(snapshot):
             self._lost_ms = self._now_ms()
             return f"{lost} bundles of brokers that left have an owner"
-        warm_up_ms = round(self.moves.settings.value.warm_up_s * 1000)
-        settled_ms, now_ms = self._lost_ms + warm_up_ms, self._now_ms()
-        if self._lost_ms and now_ms < settled_ms:
+        settled_ms, now_ms = self.settled_ms, self._now_ms()
+        if now_ms < settled_ms:
             return f"{moment(settled_ms)}: clients of a broker that left come back"
-        known_ms, reported = self._began_ms + warm_up_ms, reported_ms(self.moves.cluster)
+        known_ms, reported = self._began_ms + self._warm_up_ms, reported_ms(self.moves.cluster)
         late = [name for name in self._brokers if reported.get(name, 0) < self._began_ms]
         if not late or now_ms >= known_ms:
             return None

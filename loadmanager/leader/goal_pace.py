@@ -8,13 +8,17 @@ import itertools
 import math
 import statistics
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.plans.duration import Pace, TimeTaken, done_ms, duration
 from loadmanager.engine.plans.goals import PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.goals import DurationShown
@@ -48,6 +52,28 @@ def until_ms(limits: PlanLimits, begins_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownWait:
+    """What keeps moves of an order from being made, and until when (ms since the epoch)."""
+
+    text: str
+    first_ms: int
+    """Before that, none is made; 0: some may be."""
+    last_ms: int
+    """Before that, not all are made."""
+
+
+def to_no_purpose(order: GoalOrder, why: Reason, waits: Iterable[KnownWait]) -> Reason:
+    """Why an order waits; and that it is of no use, where the wait is longer than its time."""
+    ends_ms = order.limits.until_ms
+    late = next((it for it in waits if ends_ms is not None and it.first_ms >= ends_ms), None)
+    if late is None:
+        return why
+    named = "that is" if late.text in why.text else f"{late.text}, which is"
+    end = f"{named} after its end at {moment(ends_ms or 0)}"
+    return replace(why, text=f"{why.text}; {end}: it moves nothing more unless that changes")
+
+
+@dataclass(frozen=True, slots=True)
 class GoalPace:
     """What moves, and looks at fresh reports, took in one term."""
 
@@ -61,21 +87,33 @@ class GoalPace:
         """
         self.looks_s.append(min(waited_s, FRESH_MAX_S))
 
-    def shown(self, order: GoalOrder, progress: Progress) -> DurationShown | None:
+    def look_s(self, progress: Progress) -> float | None:
+        """What a wait for fresh reports took in this term, or else under the leader before; None:
+        none was measured.
+        """
+        return round(statistics.median(self.looks_s), 1) if self.looks_s else progress.look_s
+
+    def shown(
+        self, order: GoalOrder, progress: Progress, waits: Sequence[KnownWait] = ()
+    ) -> DurationShown | None:
         """What is left of an order takes so long; None: it has ended, it is a drain, or as many
         moves as were promised are made.
         """
         left = order.promise.moves - progress.arrived
         if order.state == "ended" or order.drain or left <= 0:
             return None
-        pace, moves_s = self._pace(order)
+        pace, moves_s = self._pace(order, progress)
         takes = duration(left, pace)
         now_ms = self.moves.term.clock.now_ms()
         begins_ms = max(order.limits.from_ms, now_ms)
         try:
             ends_ms = until_ms(order.limits, begins_ms)
-            hours = open_hours(order.limits.windows, begins_ms, ends_ms)
-            done = done_ms(takes.seconds, itertools.islice(hours, HOURS_MAX))
+            first_ms = max((begins_ms, *(each.first_ms for each in waits)))
+            last_ms = max((first_ms, *(each.last_ms for each in waits)))
+            done = _done(order, takes.seconds, first_ms, ends_ms)
+            if last_ms > first_ms and done is not None:
+                after_last = _done(order, duration(1, pace).seconds, last_ms, ends_ms)
+                done = None if after_last is None else max(done, after_last)
         except BadInputError:  # another machine knew the zone
             return None
         shown = DurationShown(
@@ -90,10 +128,10 @@ class GoalPace:
             look_seconds=round(pace.look_s, 1),
             looks_measured=len(self.looks_s),
         )
-        shown.text = _text(order, shown, takes, pace)
+        shown.text = _text(order, shown, takes, pace, waits)
         return shown
 
-    def _pace(self, order: GoalOrder) -> tuple[Pace, list[float]]:
+    def _pace(self, order: GoalOrder, progress: Progress) -> tuple[Pace, list[float]]:
         """The pace of now, and the durations of moves that it is of."""
         settings = self.moves.settings.value
         made = (
@@ -108,12 +146,24 @@ class GoalPace:
             at_once=at_once,
             per_minute=settings.per_minute_max,
             move_s=statistics.median(moves_s) if moves_s else MOVE_S,
-            look_s=statistics.median(self.looks_s) if self.looks_s else FRESH_MAX_S,
+            look_s=FRESH_MAX_S if (look_s := self.look_s(progress)) is None else look_s,
         )
         return pace, moves_s
 
 
-def _text(order: GoalOrder, shown: DurationShown, takes: TimeTaken, pace: Pace) -> str:
+def _done(order: GoalOrder, seconds: float, begins_ms: int, ends_ms: int) -> int | None:
+    """When so much work is done within the hours of an order; None: not in them."""
+    hours = open_hours(order.limits.windows, begins_ms, ends_ms)
+    return done_ms(seconds, itertools.islice(hours, HOURS_MAX))
+
+
+def _text(
+    order: GoalOrder,
+    shown: DurationShown,
+    takes: TimeTaken,
+    pace: Pace,
+    waits: Sequence[KnownWait],
+) -> str:
     """For people; and where the figures come from."""
     if shown.seconds is None:
         return "it makes no move: loadManagerMovesPerMinuteMax is 0"
@@ -125,8 +175,11 @@ def _text(order: GoalOrder, shown: DurationShown, takes: TimeTaken, pace: Pace) 
         text = f"it may not be done by {moment(shown.until_ms)}: {text}{where}"
     else:
         text += f", until {moment(shown.done_ms)} if nothing else keeps it waiting"
+    text += "".join(f"; {each.text}" for each in waits)
     move = _source(shown.moves_measured, "as moves took here", "as is assumed: none was made")
     look = _source(shown.looks_measured, "as such waits took here", "at most: none is measured")
+    if not shown.looks_measured and order.progress.look_s is not None:
+        look = "as under the leader before"
     count = "1 move" if takes.moves == 1 else f"{takes.moves} moves"
     return (
         f"{text} ({count}, {min(pace.batch, takes.moves)} between two looks, "

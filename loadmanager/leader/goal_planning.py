@@ -28,7 +28,10 @@ from loadmanager.kit.tasks import in_pieces
 from loadmanager.leader.goal_bars import Bar, bar_of
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.pauses import ExpectedPause
 
+SAME_PAUSE_S = 0.01
+"""Pauses that differ by less are the same one, rounded."""
 NAMED_MAX = 8
 """Names that are there, in the text that refuses another one."""
 COMPARED_MAX = 1_000
@@ -161,8 +164,8 @@ class GoalPlanning:
     def within(
         self, limits: PlanLimits, progress: Progress, promised_s: float | None = None
     ) -> PlanLimits:
-        """What is left of the limits. Seconds of pause become clients by `pause_s`."""
-        pause_s = self.pause_s(progress, promised_s)
+        """What is left of the limits. Seconds of pause become clients by `pause`."""
+        pause_s = self.pause(progress, promised_s).seconds
         clients = [
             each
             for each in (
@@ -178,13 +181,19 @@ class GoalPlanning:
             clients=min(clients, default=None),
         )
 
-    def pause_s(self, progress: Progress, promised_s: float | None = None) -> float:
+    def pause(self, progress: Progress, promised_s: float | None = None) -> ExpectedPause:
         """What a client of the next moves of an order is expected to wait: as in the last moves
         here, or as in those of the order, whichever is longer: it makes several at once. Before its
-        first one, the pause that was promised counts in place of theirs.
+        first one, the pause that was promised counts in place of theirs. One that is only assumed
+        counts where there is no other: a new leader has measured nothing yet.
         """
-        own_s = promised_s if progress.pause_s is None else progress.pause_s
-        return max(own_s or 0.0, self.moves.pauses.expected().seconds)
+        here, own_s = self.moves.pauses.expected(), progress.pause_s
+        own = ExpectedPause(own_s or 0.0, "goal")
+        if own_s is None:
+            own = ExpectedPause(promised_s or 0.0, "promise")
+        if own.seconds and here.source == "assumed":
+            return own if abs(own.seconds - here.seconds) > SAME_PAUSE_S else here
+        return own if own.seconds > here.seconds + SAME_PAUSE_S else here
 
     def cost_of(self, move: Unload) -> tuple[float, float]:
         """The bytes/s and the clients of a bundle, by its broker's last report."""

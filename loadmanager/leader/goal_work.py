@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundErro
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
+from loadmanager.kit.text import moment
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.goal_bars import SOON_MS, Bar, GoalWait, refused_by
 from loadmanager.leader.goal_ends import (
@@ -44,9 +45,9 @@ from loadmanager.leader.goal_ends import (
     reported_ms,
     waits,
 )
-from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, batch_of
+from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, KnownWait, batch_of, to_no_purpose
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.pauses import waited_ms
+from loadmanager.leader.pauses import PAUSE_SOURCES, waited_ms
 
 FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
@@ -319,11 +320,12 @@ class GoalWork:
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
-        looked_at = replace(order, progress=order.progress.at(made.curve[0]))
+        looked_at = replace(order, progress=order.progress.looked_at(made.curve[0]))
         if made.moves or bar is not None:
             work.end_look = None
         if bar is not None:
-            work.waiting.bar, self.waits[order.id] = bar, bar.why
+            work.waiting.bar = bar
+            self.waits[order.id] = to_no_purpose(order, bar.why, known_waits(self, order))
             if looked_at != order:
                 await self.store(looked_at)
         elif made.moves:
@@ -400,11 +402,32 @@ class GoalWork:
             else:
                 text += "the load changes, or is known no better; propose it again"
             return Reason("BeyondPromise", text)
-        refused = next(iter(work.refused.values()), None)
-        if refused is None or made.reached:
-            return made.ends
-        text = f"{made.ends.text}; {len(work.refused)} stay: {refused}"
+        text = made.ends.text
+        if made.ends.code == LIMITS.code:
+            text += f"; {self._used(order)}"
+        if work.refused and not made.reached:
+            text += f"; {_stay(work.refused)}"
         return replace(made.ends, text=text)
+
+    def _used(self, order: GoalOrder) -> str:
+        """What was used of the limits that an order has, and the pause that counts for more."""
+        limits, progress = order.limits, order.progress
+        used = [f"{progress.moved} of {limits.moves} moves"] if limits.moves < MOVES_MAX else []
+        if limits.traffic is not None:
+            used.append(f"{progress.traffic / 1e6:.3g} of {limits.traffic / 1e6:.3g} MB/s")
+        if limits.clients is not None:
+            used.append(f"{progress.clients:.3g} of {limits.clients:.3g} clients")
+        if limits.client_seconds is None:
+            return f"used: {', '.join(used)}"
+        pause = self.planning.pause(progress, order.promise.pause_s)
+        used.append(
+            f"{progress.client_seconds:.3g} of {limits.client_seconds:.3g} client-seconds, by "
+            f"{progress.clients:.3g} clients"
+        )
+        return (
+            f"used: {', '.join(used)}; one more client counts as {pause.seconds:.3g} s: "
+            f"{PAUSE_SOURCES[pause.source]}"
+        )
 
     async def _queue(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> None:
         planning = self.planning
@@ -431,8 +454,10 @@ class GoalWork:
         """Store the moves, with what each costs, and queue them; returns those for which the queue
         had room. Storing comes first: limits hold in any case, also if this leader dies now.
         """
-        ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
-        pause_s = self.planning.pause_s(order.progress, order.promise.pause_s)
+        look_s = self.pace.look_s(order.progress)
+        count = order.progress.ordered + len(moves)
+        ordered = replace(order.progress, ordered=count, look_s=look_s)
+        pause_s = self.planning.pause(order.progress, order.promise.pause_s).seconds
         under_way = self._with_costs(moves, made, pause_s)
         await self.store(replace(order, progress=ordered, under_way=under_way))
         work = self.work_of(order.id)
@@ -542,6 +567,29 @@ class GoalWork:
         self.waits.pop(order.id, None)
         if not order.under_way:
             self.works.pop(order.id, None)
+
+
+def known_waits(goals: GoalWork, order: GoalOrder) -> Iterable[KnownWait]:
+    """What keeps moves of an order from being made until a time that is known."""
+    now_ms = goals.planning.moves.term.clock.now_ms()
+    work, promise = goals.works.get(order.id), order.promise
+    bar = None if work is None else work.waiting.bar
+    if bar is not None and bar.last_ms > now_ms:
+        yield KnownWait(bar.why.text, bar.first_ms, bar.last_ms)
+    elif promise.later is not None and (promise.later_ms or 0) > now_ms:
+        yield KnownWait(promise.later.text, 0, promise.later_ms or 0)
+    settled_ms = 0 if order.empties else goals.steady.settled_ms
+    if settled_ms > now_ms:
+        text = f"nothing moves before {moment(settled_ms)}, after a broker was lost"
+        yield KnownWait(text, settled_ms, settled_ms)
+
+
+def _stay(refused: Mapping[str, str]) -> str:
+    """Bundles that are not moved any more for an order, and why the first of them is not."""
+    bundle, why = next(iter(refused.items()))
+    if len(refused) == 1:
+        return f"{bundle} is not moved again: {why}"
+    return f"{len(refused)} bundles are not moved again; {bundle}: {why}"
 
 
 def _and_made(order: GoalOrder, moves: Iterable[tuple[str, str]]) -> MadeAsShown | None:

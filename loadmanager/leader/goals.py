@@ -9,26 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
+from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
-from loadmanager.engine.plans.order import GoalOrder, MadeAsShown, Progress, Promise
+from loadmanager.engine.plans.order import (
+    PROPOSAL_MS,
+    GoalOrder,
+    MadeAsShown,
+    Progress,
+    Promise,
+)
 from loadmanager.engine.plans.planner import LIMITS, NOTHING_HELPS, GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.documents.goals import ComparedMoves, GoalShown, GoalsShown, PlannedMove
-from loadmanager.leader.goal_pace import until_ms
+from loadmanager.leader.goal_bars import Bar
+from loadmanager.leader.goal_pace import KnownWait, to_no_purpose, until_ms
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.goal_work import GoalWork
+from loadmanager.leader.goal_work import GoalWork, known_waits
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.windows import Window, any_open, next_open_ms
@@ -39,6 +47,11 @@ MOVES_SHOWN = 200
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
 STOPPED = Reason("Stopped", "by an operator")
+LAPSED = Reason(
+    "Lapsed",
+    f"nobody approved it within {PROPOSAL_MS // MINUTE_MS} minutes; propose it again, on figures "
+    "of now",
+)
 UNCORDONED = Reason("Uncordoned", "the broker may have bundles again")
 
 log = get_logger("goals")
@@ -53,6 +66,8 @@ class TermGoals:
     moves: Moves
     hold: Callable[[], Reason | None] = lambda: None
     """Why nothing is decided now: a new leader does not know the load yet, say."""
+    held_until: Callable[[], Iterable[KnownWait]] = tuple
+    """What keeps all moves from being made until a time that is known, beside a pause."""
     planning: GoalPlanning = field(init=False)
     work: GoalWork = field(init=False)
     _number: int = 0
@@ -89,7 +104,7 @@ class TermGoals:
             raise ConflictError(f"nothing can be planned yet: {why}")
         self._check_cordons(goal, empties=approve)
         await self.planning.check_names(goal, limits)
-        made, later = await self._planned(goal, limits)
+        made, bar = await self._planned(goal, limits)
         if not made.moves:
             await self._check_nothing_to_do(made)
         self._number += 1
@@ -99,7 +114,7 @@ class TermGoals:
             limits=limits,
             made_ms=now_ms,
             note=note,
-            promise=Promise.of(made, self.moves.pauses.expected().seconds, later),
+            promise=self._promise(made, bar),
             compared=MadeAsShown.of(made),
         )
         if made.reached and not made.moves:
@@ -130,16 +145,23 @@ class TermGoals:
             if not others - cordons.keys():
                 raise ConflictError(f"{goal.broker} is the last broker that is not cordoned")
 
-    async def _planned(self, goal: Goal, limits: PlanLimits) -> tuple[GoalPlan, Reason | None]:
+    def _promise(self, made: GoalPlan, bar: Bar | None = None) -> Promise:
+        """What a plan promises; `bar`: why some of its moves have to wait."""
+        promise = Promise.of(made, self.moves.pauses.expected().seconds)
+        if bar is None:
+            return promise
+        return replace(promise, later=bar.why, later_ms=bar.last_ms or None)
+
+    async def _planned(self, goal: Goal, limits: PlanLimits) -> tuple[GoalPlan, Bar | None]:
         """The plan; where that does not reach the goal, with the moves that have to wait a while,
-        and why they have to.
+        and what bars them.
         """
         left = self.planning.within(limits, Progress())
         made = await self.planning.plan(goal, left)
         if made.ends.code == NOTHING_HELPS.code and (
             barred := await self.planning.barred(goal, left)
         ):
-            return barred[0], barred[1].why
+            return barred
         return made, None
 
     async def _check_nothing_to_do(self, made: GoalPlan) -> None:
@@ -183,7 +205,7 @@ class TermGoals:
         if self.hold() is None:
             with contextlib.suppress(NotFoundError):
                 made = await self.planning.plan(goal, NO_LIMITS)
-                promise = Promise.of(made, self.moves.pauses.expected().seconds)
+                promise = self._promise(made)
         self._number += 1
         order = GoalOrder(
             id=f"{self.moves.term.epoch}-g{self._number}",
@@ -215,16 +237,22 @@ class TermGoals:
 
     async def approve(self, order_id: str, from_ms: int | None = None) -> GoalShown:
         """Let an order be carried out, from now or a later time on. A broker that is to be emptied
-        is cordoned. Raises `ConflictError` for one that is approved already, or has ended, and
-        `BadInputError` for a time that is none.
+        is cordoned. Raises `ConflictError` for one that is approved already, has ended or lapsed,
+        and `BadInputError` for a time that is none.
         """
         async with self._changes:
             order = self._order(order_id)
             if order.state != "proposed":
-                raise ConflictError(f"goal {order_id} is {order.state} already")
+                why = f": {order.ended}" if order.ended else ""
+                raise ConflictError(f"goal {order_id} is {order.state} already{why}")
+            if self._lapsed(order):
+                raise ConflictError(f"goal {order_id} has lapsed: {LAPSED.text}")
             await self._begin(self._approved_form(order, from_ms))
         log.info("goal approved", goal=order_id)
         return self.goal(order_id)
+
+    def _lapsed(self, order: GoalOrder) -> bool:
+        return order.lapses_ms is not None and self._now_ms() >= order.lapses_ms
 
     def _approved_form(self, order: GoalOrder, from_ms: int | None) -> GoalOrder:
         """An order as it is when it is approved; nothing is stored."""
@@ -248,7 +276,8 @@ class TermGoals:
         await self._store(approved)
         why = self._not_now(approved) or self._why_not()
         if why is not None:  # who approves it is told
-            self.work.waits[approved.id] = why
+            waits = self._waits(approved)
+            self.work.waits[approved.id] = to_no_purpose(approved, why, waits)
 
     async def stop(self, order_id: str) -> GoalShown:
         """End an order: its moves that wait are cancelled. A broker that was to be emptied stays
@@ -279,7 +308,9 @@ class TermGoals:
     def _shown(self, order: GoalOrder, made: GoalPlan | None = None) -> GoalShown:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         fields["progress"], fields["under_way"] = self.work.so_far(order)
-        pause = self.moves.pauses.expected()
+        pause = self.planning.pause(fields["progress"], order.promise.pause_s)
+        if order.state == "proposed":
+            pause = self.moves.pauses.expected()
         compared = fields.pop("compared")
         waits = None
         if order.state == "approved":
@@ -293,8 +324,9 @@ class TermGoals:
             pause_at=pause.at_ms,
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             stays_cordoned=order.empties if stays else None,
+            lapses_ms=order.lapses_ms,
             replay=self.moves.cluster.replay.shown,
-            duration=self.work.pace.shown(order, fields["progress"]),
+            duration=self.work.pace.shown(order, fields["progress"], self._waits(order)),
             compared=None if compared is None else ComparedMoves.of(compared),
         )
 
@@ -324,6 +356,9 @@ class TermGoals:
         async with self._changes:
             self.work.steady.look()
             for order in list(self.moves.cluster.wishes.goals.values()):
+                if self._lapsed(order):
+                    await self.work.end(order, LAPSED)
+                    continue
                 late = order.state == "ended" and bool(order.under_way)
                 if late and (settled := await self.work.settled(order)) is not None:
                     self.work.forget(settled)
@@ -350,7 +385,7 @@ class TermGoals:
             if why is None and at_work is not None:
                 why = Reason("OneAtATime", f"goal {at_work} is carried out")
             if why is not None:
-                self.work.waits[order.id] = why
+                self.work.waits[order.id] = to_no_purpose(order, why, self._waits(order))
                 continue
             at_work = order.id
             if settled is not None:
@@ -374,10 +409,17 @@ class TermGoals:
             return Reason("OutsideWindows", str(error))
         return None
 
+    def _waits(self, order: GoalOrder) -> Sequence[KnownWait]:
+        """The waits of an order of which it is known when they end, beside its own hours."""
+        waits = [*self.held_until(), *known_waits(self.work, order)]
+        if (pause := self.moves.cluster.wishes.pause()) is not None:
+            waits.append(KnownWait(_paused(pause), pause.until_ms, pause.until_ms))
+        return waits
+
     def _why_not(self) -> Reason | None:
         """Why nothing is moved for any order now."""
-        if self.moves.cluster.wishes.pause() is not None:
-            return Reason("Paused", "moves are paused")
+        if (pause := self.moves.cluster.wishes.pause()) is not None:
+            return Reason("Paused", _paused(pause))
         if (why := self.hold()) is not None:
             return why
         refusal = self.moves.hold_of(Author.GOAL)
@@ -385,6 +427,10 @@ class TermGoals:
 
     async def _store(self, order: GoalOrder) -> None:
         await self.moves.cluster.wishes.set_goal(order.id, order, self.checks)
+
+
+def _paused(pause: Pause) -> str:
+    return f"moves are paused until {moment(pause.until_ms)}"
 
 
 def _check_windows(limits: PlanLimits, begins_ms: int, until_ms: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmanager.engine.moves.move import Move, MoveState, Outcome
@@ -22,6 +22,14 @@ MOVES_LAST, CANARY_LAST = 20, 5
 spoil, and that follows what is true now.
 """
 DIGITS = 3
+PAUSE_SOURCES: Mapping[PauseSource, str] = {
+    "assumed": "assumed, because none was measured yet",
+    "moves": "the median of the last moves",
+    "canary": "the canary measured that",
+    "goal": "the mean of what its own moves took",
+    "promise": "as was measured when it was proposed",
+}
+"""For people: where the pause of a client comes from."""
 
 
 @dataclass(frozen=True, slots=True)

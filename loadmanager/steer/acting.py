@@ -28,6 +28,8 @@ from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
+SESSION_MS = 60_000
+"""A broker that dies is listed until its session ends: twice what that takes in Pulsar."""
 NOTE_NAMES_MAX = 2_000
 """Bundles that were just moved, brokers, and bundles that were just split, of which the next daemon
 knows; fewer if their names are long.
@@ -164,6 +166,7 @@ class Acting:
             settings.rate_drop_percent,
             settings.open_minutes * 60_000,
             settings.settle_s * 1000 + MEASURED_MS,
+            near_ms=SESSION_MS + settings.read_interval_s * STALE_READINGS * 1000,
         )
 
     def queue(self, plan: Plan, splits: Callable[[str, str], bool]) -> Sequence[Move]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from loadmanager.engine.load.carried import Carried
 from loadmanager.engine.load.cluster_view import ClusterView
@@ -12,11 +12,13 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, ConfigError
 from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.kit.text import moment
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.events import EventHub
+from loadmanager.leader.goal_pace import KnownWait
 from loadmanager.leader.load_manager import LeaderRecords, LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.moves_back import MovesBack
@@ -233,6 +235,13 @@ class _Built:
             recorder=self.recorder,
         )
 
+    def _held_until(self) -> Iterable[KnownWait]:
+        """What keeps all moves of goals from being made until a time that is known."""
+        until_ms = self.hold.breaker.until_ms
+        if self.hold.stopped() is not None:
+            text = f"the circuit breaker lets nothing move before {moment(until_ms)}"
+            yield KnownWait(text, until_ms, until_ms)
+
     def _orders_url(self) -> str:
         """Where the API takes orders: without tokens, at its socket alone, if it has one."""
         cluster = self.cluster
@@ -275,6 +284,7 @@ class _Built:
             load_manager=self.load_manager,
             moves=self.moves,
             fleet_hold=self.hold,
+            held_until=self._held_until,
         )
         draining = Draining(goals=goals, leads=lambda broker: True)
         overview = TermOverview(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.reason import Reason
+from loadmanager.leader.goals import LAPSED
 
 HOLD, PLAN, GOAL, GAINED, CANARY = "hold", "plan", "goal", "gained", "canary"
 AT_ONCE = frozenset({"CircuitBreaker"})
@@ -48,7 +49,8 @@ class Notices:
         now_ms: int,
     ) -> None:
         """Tell what is different since the last look; `plan_moves`: of the plan that waits, if
-        any; `command`: how the admin command is called here.
+        any; `command`: how the admin command is called here. Nobody waits for a proposal that has
+        lapsed.
         """
         self._look_at_hold(hold)
         told_ms = self._plan_ms
@@ -61,7 +63,7 @@ class Notices:
             )
         for order_id in sorted(self._open_goals):
             order = goals.get(order_id)
-            if order is not None and order.state == "ended":
+            if order is not None and order.state == "ended" and order.ended != LAPSED:
                 progress = order.progress
                 self._ended_goals.add(order_id)
                 self.tell(

@@ -137,9 +137,12 @@ class Rivals:
         )
         if living:
             names = ", ".join(key.removeprefix(PREFIX) for key in living[:5])
+            more = (
+                "1 more daemon steers" if len(living) == 1 else f"{len(living)} more daemons steer"
+            )
             return Reason(
                 "SecondDaemon",
-                f"{len(living)} more daemons steer this cluster, or did a moment ago ({names}; "
+                f"{more} this cluster, or did a moment ago ({names}; "
                 f"this one is {self.me}): stop all but one, or give them one lock "
                 "(metadataStoreUrl, under one name)",
             )

@@ -28,7 +28,7 @@ from loadmanager.engine.plans.goals import (
     PlanLimits,
     Spare,
 )
-from loadmanager.engine.plans.order import GoalOrder, Progress
+from loadmanager.engine.plans.order import PROPOSAL_MS, GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Unload
@@ -39,7 +39,7 @@ from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.kit.text import moment
-from loadmanager.kit.units import DAY_MS
+from loadmanager.kit.units import DAY_MS, MINUTE_MS
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_bars import SOON_MS, refused_by
 from loadmanager.leader.goal_ends import FRESH_MAX_S
@@ -50,7 +50,7 @@ from loadmanager.leader.goal_work import (
     LATE_MS,
     TIMES_PROMISED,
 )
-from loadmanager.leader.goals import ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.goals import LAPSED, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
 from loadmanager.member.leading.term import build
 
@@ -151,6 +151,45 @@ async def test_a_goal_is_reached() -> None:
         as_shown = made & {(move.bundle, move.destination) for move in shown.moves}
         assert compared.as_shown == len(as_shown)
         assert len(compared.others) == len(made - as_shown)
+
+
+async def test_a_proposal_lapses() -> None:
+    """Its figures are those of another cluster by then; who approves it in time is not asked."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), PlanLimits())
+        assert shown.lapses_ms == shown.made_ms + PROPOSAL_MS
+        other = await scene.goals.propose(Even(8), PlanLimits())
+        await asyncio.sleep(PROPOSAL_MS / 1000 - 10)
+        await scene.report()
+        await scene.step()
+        assert (await scene.goals.approve(other.id)).lapses_ms is None
+        await asyncio.sleep(10)
+        with pytest.raises(ConflictError, match="has lapsed: nobody approved it within 60 min"):
+            await scene.goals.approve(shown.id)
+        await scene.report()
+        await scene.goals.step()
+        lapsed = scene.goals.goal(shown.id)
+        assert (lapsed.state, lapsed.ended, lapsed.lapses_ms) == ("ended", LAPSED, None)
+        assert scene.goals.goal(other.id).state == "approved"
+        with pytest.raises(ConflictError, match="is ended already: Lapsed: nobody approved"):
+            await scene.goals.approve(shown.id)
+
+
+async def test_before_is_when_its_moves_began() -> None:
+    """Others have moved bundles since it was proposed."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), PlanLimits())
+        assert shown.progress.before is None
+        others = [Unload(name, "b1:8080", "b2:8080", "Drained") for name in scene.owned(1)[:5]]
+        scene.led.moves.decide(others, Author.DRAIN)
+        await scene.led.moves.idle()
+        await asyncio.sleep(FRESH_MAX_S)
+        await scene.report()
+        await scene.goals.approve(shown.id)
+        ended = await scene.run(shown.id)
+        before, proposed = ended.progress.before, shown.promise.curve[0].farthest
+        assert before is not None
+        assert (ended.progress.farthest or 1) < before < proposed - 0.05
 
 
 async def test_moves_that_were_not_shown_are_named() -> None:
@@ -389,18 +428,50 @@ async def test_what_has_no_clients_is_not_made_one_by_one() -> None:
 
 
 async def test_seconds_of_pause_count_by_what_its_own_moves_cost() -> None:
-    """Or by what is expected, if that is longer; before its first move, what was promised counts in
-    place of theirs.
+    """Or by what was measured here, if that is longer; before its first move, what was promised
+    counts in place of theirs. A pause is assumed where there is no other.
     """
     async with a_scene() as scene:
         within, limits = scene.goals.planning.within, PlanLimits(client_seconds=10)
         assert within(limits, Progress()).clients == 10
         assert within(limits, Progress(), 2.5).clients == 4
-        assert within(limits, Progress(), 0.5).clients == 10
+        assert within(limits, Progress(), 0.5).clients == 20
         moved = Progress(moved=1, clients=2, client_seconds=4)
         assert within(limits, moved, 2.5).clients == 3
         short = Progress(moved=1, clients=8, client_seconds=4)
-        assert within(limits, short, 2.5).clients == 6
+        assert within(limits, short, 2.5).clients == 12
+        free = Progress(moved=1, clients=8, client_seconds=0)
+        assert within(limits, free, 2.5).clients == 10
+
+
+async def test_the_next_leader_counts_pauses_as_the_goals_own_moves_took() -> None:
+    """It has measured none itself. A goal that ends at a limit says what was used of it."""
+    async with a_scene() as scene:
+        limits = PlanLimits(client_seconds=10)
+        order = await scene.goals.propose(Emptied("b1:8080"), limits)
+        await scene.goals.approve(order.id)
+        stored = scene.led.wishes.goals[order.id]
+        promise = msgspec.structs.replace(
+            stored.promise,
+            curve=tuple(msgspec.structs.replace(it, moves=COUNT) for it in stored.promise.curve),
+        )
+        progress = Progress(ordered=6, arrived=6, moved=6, clients=120, client_seconds=9)
+        stored = msgspec.structs.replace(stored, promise=promise, progress=progress)
+        await scene.led.wishes.set_goal(order.id, stored, ())
+        another_leader(scene)
+        shown = scene.goals.goal(order.id)
+        assert (shown.pause_source, shown.pause_seconds) == ("goal", 0.075)
+        await scene.step()
+        assert scene.led.wishes.goals[order.id].progress.ordered > progress.ordered
+        used = msgspec.structs.replace(progress, client_seconds=9.9)
+        stored = msgspec.structs.replace(stored, progress=used, under_way=())
+        await scene.led.wishes.set_goal(order.id, stored, ())
+        another_leader(scene)
+        ended = (await scene.run(order.id)).ended
+        assert ended is not None
+        assert ended.code == "Limits"
+        assert "used: 9.9 of 10 client-seconds, by 120 clients; one more" in ended.text
+        assert "counts as 0.0825 s: the mean of what its own moves took" in ended.text
 
 
 @pytest.mark.parametrize("stay", [BUNDLES[0], str(NS), NS.tenant])
@@ -807,6 +878,12 @@ async def test_how_long_it_takes_is_said_before_and_after_it_began() -> None:
         assert left.looks_measured == 1
         assert left.look_seconds < FRESH_MAX_S
         assert left.text.startswith("what is left takes about ")
+        await scene.led.moves.idle()
+        another_leader(scene)
+        by_next = scene.goals.goal(order.id).duration
+        assert by_next is not None
+        assert (by_next.looks_measured, by_next.look_seconds) == (0, left.look_seconds)
+        assert "reports of 1 s, as under the leader before)" in by_next.text
         await scene.run(order.id)
         assert scene.goals.goal(order.id).duration is None
 
@@ -830,6 +907,63 @@ async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
             f"it may not be done by {moment(until.until_ms or 0)}: it takes"
         )
         assert (" of its windows (" in takes.text) is windowed
+
+
+@pytest.mark.parametrize("minutes", [GRACE_MINUTES - 1, GRACE_MINUTES + 10])
+async def test_how_long_it_takes_counts_the_grace_of_its_bundles(minutes: int) -> None:
+    """What cannot be done in its time is said when it is proposed, and while it waits."""
+    async with a_scene() as scene:
+        until_ms = await just_moved(scene)
+        now_ms = scene.led.moves.term.clock.now_ms()
+        end_ms = now_ms + minutes * MINUTE_MS
+        order = await scene.goals.propose(Even(7), PlanLimits(until_ms=end_ms))
+        takes = order.duration
+        assert takes is not None
+        assert f"the first may move again at {moment(until_ms)}" in takes.text
+        in_time = end_ms > until_ms
+        assert takes.text.startswith(f"it may not be done by {moment(end_ms)}") is not in_time
+        assert takes.done_ms is None if not in_time else (takes.done_ms or 0) > until_ms
+        await scene.goals.approve(order.id)
+        await scene.step()
+        shown = scene.goals.goal(order.id)
+        assert shown.waits is not None
+        assert shown.waits.code == "GracePeriod"
+        useless = f"; that is after its end at {moment(end_ms)}: it moves nothing more"
+        assert (useless in shown.waits.text) is not in_time
+        assert shown.duration is not None
+        assert (shown.duration.done_ms is None) is not in_time
+
+
+async def test_how_long_it_takes_counts_a_pause() -> None:
+    """And that after a broker was lost."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        order = await scene.goals.propose(Even(7), PlanLimits(until_ms=now_ms + 30 * MINUTE_MS))
+        paused_ms = now_ms + 20 * MINUTE_MS
+        await scene.led.wishes.set_pause(Pause(paused_ms), ())
+        paused = scene.goals.goal(order.id).duration
+        assert paused is not None
+        assert paused.seconds is not None
+        assert paused.done_ms == paused_ms + round(paused.seconds * 1000)
+        assert f"; moves are paused until {moment(paused_ms)} (" in paused.text
+        paused_ms = now_ms + 40 * MINUTE_MS
+        await scene.led.wishes.set_pause(Pause(paused_ms), ())
+        waits = (await scene.goals.approve(order.id)).waits
+        assert waits is not None
+        text = f"moves are paused until {moment(paused_ms)}; that is after its end at "
+        assert waits.text.startswith(text)
+        await scene.led.wishes.set_pause(None, ())
+        scene.led.move_settings.set(MoveSettings(warm_up_s=90))
+        scene.goals.work.steady.look()
+        await lose(scene, 1)
+        lost_ms = scene.led.moves.term.clock.now_ms()
+        await scene.goals.step()
+        lost = scene.goals.goal(order.id).duration
+        assert lost is not None
+        assert lost.done_ms is not None
+        assert lost.seconds is not None
+        assert lost.done_ms >= lost_ms + 90_000 + lost.seconds * 1000
+        assert "after a broker was lost" in lost.text
 
 
 async def test_hours_begins_and_ends_are_kept() -> None:
@@ -907,7 +1041,9 @@ async def test_it_is_paused_and_stopped() -> None:
         until_ms = scene.led.moves.term.clock.now_ms() + 60_000
         await scene.led.wishes.set_pause(Pause(until_ms), ())
         await scene.goals.step()
-        assert scene.goals.goal(order.id).waits == Reason("Paused", "moves are paused")
+        assert scene.goals.goal(order.id).waits == Reason(
+            "Paused", f"moves are paused until {moment(until_ms)}"
+        )
         await scene.led.wishes.set_pause(None, ())
         await scene.goals.step()
         assert scene.goals.at_work() == Reason("GoalAtWork", f"goal {order.id} is carried out")

@@ -18,6 +18,8 @@ ASKED_OF_BROKERS = (
     ("topics list acme/shop", "`pulsar-admin` asks"),
     ("find orders", "only loadmanager's own brokers have"),
     ("limits list", "it is no broker of loadmanager"),
+    ("brokers health", "are Pulsar's, which this command cannot ask: `brokers list` has"),
+    ("brokers report", "are Pulsar's, which this command cannot ask: `brokers list` has"),
 )
 """Command → what is said of it."""
 

@@ -17,6 +17,7 @@ from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.plans.goals import Emptied, Even, PlanLimits
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.errors import ConflictError
+from loadmanager.kit.text import moment
 from loadmanager.lab.deciding import Deciding
 from loadmanager.lab.lines import decode_line
 from loadmanager.leader.goal_pace import AT_ONCE
@@ -238,6 +239,10 @@ async def test_a_goal_that_is_approved_while_a_hold_is_in_force_says_so(tmp_path
         assert approved.waits is not None
         assert approved.waits.code == "OnHold"
         assert "b9 disappeared" in approved.waits.text
+        assert approved.duration is not None
+        assert (approved.duration.done_ms or 0) > breaker.until_ms
+        until = moment(breaker.until_ms)
+        assert f"; the circuit breaker lets nothing move before {until}" in approved.duration.text
         daemon.work.notices = Notices(lambda kind, text: notices.append(f"{kind} {text}"))
         await goals.step()
         await daemon.work.shed()

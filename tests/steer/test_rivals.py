@@ -43,10 +43,12 @@ async def test_neither_of_two_acts(tmp_path: Path) -> None:
         await read(one, other, one, other, one)
         for daemon in (one, other):
             for author in (Author.CYCLE, Author.PLAN, Author.GOAL, Author.OPERATOR):
-                assert "SecondDaemon: 1 more daemons" in (daemon.work.hold.refusal(author) or "")
+                assert "SecondDaemon: 1 more daemon steers" in (
+                    daemon.work.hold.refusal(author) or ""
+                )
             cluster = daemon.work.operations.overview.cluster(10)
             assert (cluster.mode, cluster.balancing) == ("act", True)
-            assert "SecondDaemon: 1 more daemons" in (cluster.hold or "")
+            assert "SecondDaemon: 1 more daemon steers" in (cluster.hold or "")
             await daemon.work.shed()
             await daemon.work.moves.idle()
         assert pulsar.moved == []

@@ -19,6 +19,7 @@ from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
+from loadmanager.leader.goals import LAPSED
 from loadmanager.steer.http.webhooks import WAITING_MAX, Webhooks, body, check
 from loadmanager.steer.notices import Notices
 
@@ -192,6 +193,8 @@ def test_a_goal_that_goes_on_is_told() -> None:
     ended = replace(order, state="ended", ended=Reason("Reached"), progress=came)
     for state in (order, ended, ended, order, order, ended):
         looking.look(None, 0, {order.id: state}, "admin", now_ms=1)
+    for state in (replace(order, state="proposed"), replace(order, state="ended", ended=LAPSED)):
+        looking.look(None, 0, {"1-g2": state}, "admin", now_ms=1)
     assert [text.partition(";")[0] for text in notices] == [
         "goal: goal 1-g1 has ended: Reached",
         "goal: goal 1-g1 goes on: it is not reached any more",

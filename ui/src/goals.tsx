@@ -10,7 +10,7 @@ import { Time, Told } from "./time";
 export function goalText({ goal }: GoalShown): string {
   switch (goal.kind) {
     case "even":
-      return `all within ${goal.withinPoints} points of the mean`;
+      return `all within ${goal.withinPoints} ${goal.withinPoints === 1 ? "point" : "points"} of the mean`;
     case "filled":
       return `${goal.broker} filled`;
     case "emptied":
@@ -72,7 +72,7 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
           <Told text={goal.duration.text} />
         </span>
       )}
-      {goal.replay && goal.state !== "ended" && <span class="small">{goal.replay.text}</span>}
+      {goal.replay?.date && goal.state !== "ended" && <span class="small">{goal.replay.text}</span>}
       {goal.limits?.untilMs && goal.state !== "ended" && (
         <span class="small">by <Time at={goal.limits.untilMs} /></span>
       )}
@@ -81,6 +81,9 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       )}
       {goal.endedMs && <span class="small">ended <Time at={goal.endedMs} /></span>}
       {goal.staysCordoned && <span class="small">{goal.staysCordoned} stays cordoned</span>}
+      {goal.lapsesMs && (
+        <span class="small">may be approved until <Time at={goal.lapsesMs} /></span>
+      )}
       {goal.state === "proposed" && (
         <button class="quiet" onClick={() => approveGoal(goal)}>
           Approve…

@@ -375,6 +375,8 @@ def brokers_health(admin: AdminClient, broker: str | None, at: int | None) -> Ou
         return health_at(admin, broker, at)
     brokers = _named(admin, broker)
     health, missing = ask_each(admin, brokers, lambda at, _broker: health_of(at))
+    if "ok" not in health.values():
+        _check_own(admin)
     health |= missing
     if broker is None:
         health |= _lost(admin)
@@ -402,6 +404,17 @@ def _named(admin: AdminClient, broker: str | None) -> list[str]:
     if broker is not None and broker not in brokers:
         raise OperationalError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
     return brokers if broker is None else [broker]
+
+
+def _check_own(admin: AdminClient) -> None:
+    """Raise `OperationalError` at a daemon: Pulsar's brokers do not answer what ours do."""
+    try:
+        fleet = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown).fleet
+    except OperationalError:  # no leader, say
+        return
+    if fleet is not None:
+        text = f"the brokers of {fleet} are Pulsar's, which this command cannot ask"
+        raise OperationalError(f"{text}: `brokers list` has what the daemon read of them")
 
 
 def health_of(admin: AdminClient) -> str:
@@ -442,6 +455,8 @@ def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Ou
         return listed_at(data, headers, [_loads_row(it) for it in data], past)
     brokers = _named(admin, broker)
     reports, missing = ask_each(admin, brokers, report_of)
+    if not reports:
+        _check_own(admin)
     rows = [_report_row(broker, report) for broker, (report, _) in reports.items()]
     raw = {broker: each for broker, (_, each) in reports.items()}
     return Output(raw, table(headers, rows), missing=missing)

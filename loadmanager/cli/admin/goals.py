@@ -22,7 +22,9 @@ from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, P
 from loadmanager.engine.plans.order import CurvePoint
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.reason import joined
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
+from loadmanager.leader.pauses import PAUSE_SOURCES
 
 GOAL_WIDTH = 60
 """Of a goal in a list; names may be long."""
@@ -116,14 +118,16 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         _curve(order.promise.curve),
         _error(order),
         _pause(order),
-        order.replay.text,
+        *_replay(order),
     ]
     if order.moves:
         rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
         parts.append(table(("first moves", "from", "to"), rows))
     if order.state == "proposed" and order.promise.moves:
-        parts.append(f"approve with: loadmanager admin goals approve {order.id}")
-    return Output(raw, tuple(parts))
+        until = clock(order.lapses_ms or 0)
+        parts.append(f"approve with: loadmanager admin goals approve {order.id} (until {until})")
+    nothing = order.state == "proposed" and not order.promise.moves
+    return Output(raw, tuple(parts), status=int(nothing))
 
 
 def _goal(options: dict[str, Any]) -> Goal:
@@ -191,6 +195,12 @@ def _duration(order: GoalShown) -> list[str]:
     return [order.duration.text] if order.duration else []
 
 
+def _proposed(order: GoalShown) -> str:
+    """Of when its figures are, and how long they may be approved."""
+    made, lapses = clock(order.made_ms), clock(order.lapses_ms or 0)
+    return f"planned at {made}, on figures of then; it may be approved until {lapses}"
+
+
 def _later(order: GoalShown) -> list[str]:
     """Why some of the promised moves have to wait."""
     later = order.promise.later
@@ -201,7 +211,7 @@ def goal_text(goal: Goal) -> str:
     """A goal for people."""
     match goal:
         case Even(within_points=points):
-            return f"even within {points:g} points"
+            return f"even within {points:g} {'point' if points == 1 else 'points'}"
         case Filled(broker=broker, part=part):
             return f"{broker} filled to {part:.0%} of the mean"
         case Emptied(broker=broker):
@@ -236,6 +246,11 @@ def seconds_text(seconds: float) -> str:
 def _error(order: GoalShown) -> str:
     """How far off the usages are that a plan goes by."""
     return f"the model's usages are off by {100 * order.promise.error:.1f} points on the mean"
+
+
+def _replay(order: GoalShown) -> list[str]:
+    """How far off the last replay of a recorded day was, if one was."""
+    return [] if order.replay.date is None else [order.replay.text]
 
 
 def _traffic(bytes_s: float) -> str:
@@ -347,8 +362,9 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
     lines = [joined(order.state, _why(order)), _error(order), _pause(order)]
-    lines.append(order.replay.text)
+    lines += _replay(order)
     if order.state == "proposed":
+        lines.append(_proposed(order))
         lines += _later(order)
     lines += _duration(order)
     if limits.from_ms:
@@ -364,16 +380,17 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(
             f"{count_of(progress.arrived, 'move')} made, {last.moves} promised; "
             f"{progress.failed} failed or were cancelled, {order.under_way} under way; "
-            f"by the pauses that the leader had measured when its moves ended, "
-            f"{progress.clients:.0f} clients wait {seconds_text(progress.client_seconds)} in all, "
-            f"{last.clients:.0f} for {seconds_text(last.client_seconds)} were promised"
+            f"by what counts for its limits, {progress.clients:.0f} clients wait "
+            f"{seconds_text(progress.client_seconds)} in all (until their move had ended, or as "
+            f"expected where that was not measured), {last.clients:.0f} for "
+            f"{seconds_text(last.client_seconds)} were promised"
         )
     lines += _compared(order)
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
         at = "now" if order.state == "approved" else "when last looked at"
         lines.append(
-            f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
+            f"farthest from the mean: {_before(order)}, "
             f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
         )
     if (after := order.afterwards) is not None:
@@ -383,15 +400,23 @@ def _state_lines(order: GoalShown) -> list[str]:
     return lines
 
 
+def _before(order: GoalShown) -> str:
+    """How far from the mean the farthest broker was before its moves: other things happened since
+    it was proposed.
+    """
+    proposed, before = order.promise.curve[0].farthest, order.progress.before
+    if before is None:
+        return f"{_points(proposed)} when it was proposed"
+    if _points(before) == _points(proposed):
+        return f"{_points(before)} before"
+    return f"{_points(before)} before ({_points(proposed)} when it was proposed)"
+
+
 def _pause(order: GoalShown) -> str:
     """What the pause of a client counts, for the limit of client seconds, and by whom."""
-    match order.pause_source:
-        case "canary":
-            why = f"the canary measured that, last {clock(order.pause_at or 0)}"
-        case "moves":
-            why = "the median of the last moves"
-        case "assumed":  # pragma: no branch
-            why = "assumed, because none was measured yet"
+    why = PAUSE_SOURCES[order.pause_source]
+    if order.pause_source == "canary":
+        why += f", last {clock(order.pause_at or 0)}"
     return f"the pause of a client counts as {order.pause_seconds:g} s: {why}"
 
 
@@ -424,9 +449,11 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
 def _anew(order: GoalShown) -> str:
     """That other moves may be made than those that were shown."""
     count = count_of(order.promise.moves, "move")
+    age_ms = (order.approved_ms or 0) - order.made_ms
+    ago = f" {age_ms // MINUTE_MS} min before" if age_ms >= 2 * MINUTE_MS else ""
     return (
         f"its moves are planned anew on fresh figures, a few at a time: others than the {count} "
-        f"that were shown may be made, within its limits; `goals show {order.id}` names them"
+        f"that were shown{ago} may be made, within its limits; `goals show {order.id}` names them"
     )
 
 
@@ -437,7 +464,9 @@ def _compared(order: GoalShown) -> list[str]:
         return []
     if of is None:
         return ["which moves were shown is not known: a leader of an earlier version planned them"]
-    text = f"{of.as_shown} of the {count_of(of.made, 'move')} made are among the {of.shown} shown"
+    text = f"{of.as_shown} of the {of.made} moves made are among the {of.shown} shown"
+    if of.made == 1:
+        text = f"the move made is {'' if of.as_shown else 'not '}among the {of.shown} shown"
     if not (left := of.made - of.as_shown):
         return [text]
     more = f" and {left - len(of.others)} more" if left > len(of.others) else ""

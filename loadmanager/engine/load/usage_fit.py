@@ -6,7 +6,7 @@ while the clients of the whole cluster are away, none teaches anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -93,6 +93,15 @@ wrong.
 """
 
 
+JUST_MOVED_MS = 30_000
+"""What a bundle carries at its new broker is in no report for so long, or not all of it."""
+
+
+def just_moved(moved_ms: Mapping[str, int], now_ms: int) -> list[str]:
+    """The bundles that may still be on their way, by when each was moved."""
+    return sorted(name for name, at_ms in moved_ms.items() if 0 <= now_ms - at_ms < JUST_MOVED_MS)
+
+
 def fit(
     columns: BrokerColumns,
     averages: BundleAverages,
@@ -100,16 +109,25 @@ def fit(
     before: Learned,
     *,
     learning: bool = True,
+    moved: Sequence[str] = (),
 ) -> UsageModel:
-    """The model after the reports that are new since `before`; without `learning`, as it was."""
-    return _Fit(columns, averages, weights, sane(before)).made(learning=learning)
+    """The model after the reports that are new since `before`; without `learning`, as it was.
+    `moved`: the bundles that were just moved.
+    """
+    return _Fit(columns, averages, weights, sane(before), moved=moved).made(learning=learning)
 
 
 class _Fit:
     """One fit. `[broker]` unless said otherwise."""
 
     def __init__(
-        self, columns: BrokerColumns, averages: BundleAverages, weights: Weights, before: Learned
+        self,
+        columns: BrokerColumns,
+        averages: BundleAverages,
+        weights: Weights,
+        before: Learned,
+        *,
+        moved: Sequence[str] = (),
     ) -> None:
         self.columns, self.averages, self.before = columns, averages, before
         usages, self.limits = columns.usages(weights), columns.limits.copy()
@@ -131,7 +149,7 @@ class _Fit:
         self.bytes_s = columns.throughputs
         self.total = float(self.bytes_s.sum())
         self.level = before.level or self.total
-        self.part_of_usual = self.total / self.level if self.level >= 1 else 1.0
+        self.part_of_usual = self._part_of_usual(moved)
         self.away = self.part_of_usual < DIP
         self.settled = np.ones(len(columns.names))
         """How much a report teaches of what brokers use beside traffic: see `_settled`."""
@@ -145,6 +163,21 @@ class _Fit:
         self.rows, (self.by_messages, usual_bytes) = averages.in_rows(), before.messages
         self.usual_bytes = message_costs.usual_bytes(usual_bytes, self.rows.mean_message)
         self.costs = self._costs(class_costs.in_columns(before.costs))
+
+    def _part_of_usual(self, moved: Sequence[str]) -> float:
+        """What part of their usual traffic the clients send. Of a bundle that was just moved,
+        what it carried before counts: no move is a dip.
+        """
+        part = self.total / self.level if self.level >= 1 else 1.0
+        if part >= 1 or not moved:
+            return part
+        missing, reports = 0.0, [report.last_stats for report in self.columns.reports.values()]
+        for bundle in moved:
+            if (data := self.averages.get(bundle)) is not None:
+                before = min(data.short_term_data.throughput, data.long_term_data.throughput)
+                now = sum(stats[bundle].throughput for stats in reports if bundle in stats)
+                missing += max(before - now, 0.0)
+        return min((self.total + missing) / self.level, 1.0)
 
     def _moved(self) -> moved_costs.Moved:
         """The moves whose bundles are watched, after the reports that are new; those of a dip say

@@ -37,6 +37,10 @@ class BreakerRules:
     """For how long it is open after brokers disappeared, if no other one does; at most
     `open_ms`.
     """
+    near_ms: float = 60_000
+    """A broker that is seen to have disappeared so long after a move failed explains the failure;
+    later ones do not.
+    """
 
 
 class LoadSeen(NamedTuple):
@@ -99,10 +103,11 @@ class Breaker:
         because the clients of all brokers went away.
         """
         self._until_ms = 0.0
-        self._failed: list[frozenset[str]] = []
-        """The brokers of each move that failed since the last one that did not."""
-        self._blamed: tuple[frozenset[str], ...] = ()
-        """The brokers of each of the moves whose failures opened it; empty: something else did."""
+        self._failed: list[tuple[frozenset[str], int]] = []
+        """The brokers of each move that failed since the last one that did not, and when that was.
+        """
+        self._blamed: tuple[tuple[frozenset[str], int], ...] = ()
+        """The same of the moves whose failures opened it; empty: something else did."""
         self._left: frozenset[str] = frozenset()
         """The brokers that disappeared last, and are not back."""
         self._left_ms = 0
@@ -182,7 +187,7 @@ class Breaker:
         was_under_way = began_ms is not None and began_ms <= self._left_ms
         if was_under_way and self._waits_for_brokers(now_ms):
             return False
-        self._failed.append(frozenset(brokers))
+        self._failed.append((frozenset(brokers), now_ms))
         if len(self._failed) < rules.failures:
             return False
         blamed = tuple(self._failed)
@@ -226,13 +231,14 @@ class Breaker:
         somebody has announced. `of_bundle`: tells the load of bundles.
 
         Returns whether the breaker opened, or is open for another reason: failures that opened it
-        are explained by brokers that have disappeared since.
+        are explained by brokers that have disappeared soon afterwards.
         """
         left = self._brokers - brokers.keys()
         self._brokers, self._since_look = frozenset(brokers), {}
         self._left = left or self._left - brokers.keys()
         blamed = self._blamed if now_ms < self._until_ms else ()
-        explained = bool(blamed) and all(pair & left for pair in blamed)
+        oldest_ms = now_ms - rules.near_ms
+        explained = bool(blamed) and all(pair & left and at >= oldest_ms for pair, at in blamed)
         if explained:
             self._until_ms = 0.0
         gone = sorted(left if explained else left - may_leave)

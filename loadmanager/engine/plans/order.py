@@ -63,15 +63,17 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     """The mean error of the model's usages."""
     later: Reason | None = None
     """Why some of the moves have to wait, and until when."""
+    later_ms: int | None = None
+    """When the last of these may be made, if that is known (ms since the epoch)."""
 
     @classmethod
-    def of(cls, plan: GoalPlan, pause_s: float, later: Reason | None = None) -> Promise:
+    def of(cls, plan: GoalPlan, pause_s: float) -> Promise:
         """What a plan comes to; `pause_s`: what each client of a bundle that moves waits."""
         last = len(plan.curve) - 1
         step = max(1, -(-last // (CURVE_MAX - 1)))
         points = [plan.curve[at] for at in (*range(0, last, step), last)]
         curve = tuple(CurvePoint.of(point, pause_s) for point in points)
-        return cls(curve, plan.reached, plan.ends, round(plan.error, 4), later)
+        return cls(curve, plan.reached, plan.ends, round(plan.error, 4))
 
     @classmethod
     def nothing(cls, why: Reason) -> Promise:
@@ -122,6 +124,15 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     """The brokers' usage when it was looked at last; by the model, with what has arrived since. See
     `CurvePoint`.
     """
+    before: float | None = None
+    """`farthest` when its first moves were planned; None: that has not come, it is a drain, or a
+    leader of an earlier version began it.
+    """
+
+    look_s: float | None = None
+    """What the waits for fresh reports took that its leader had measured when it made the last
+    moves; None: none was measured. The next leader goes by that.
+    """
 
     @property
     def pause_s(self) -> float | None:
@@ -131,6 +142,11 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     def at(self, point: Point) -> Progress:
         """With the usage of a plan's point."""
         return replace(self, spread=round(point.spread, 4), farthest=round(point.farthest, 4))
+
+    def looked_at(self, point: Point) -> Progress:
+        """With the usage of now, which is that of before as long as no move is ordered."""
+        now = self.at(point)
+        return now if self.ordered else replace(now, before=now.farthest)
 
     def and_moved(self, move: OrderedMove, client_seconds: float) -> Progress:
         """With one more move that has moved its bundle."""
@@ -193,6 +209,11 @@ def _mark(bundle: str, destination: str) -> bytes:
     return hashlib.blake2b(text, digest_size=MARK_BYTES).digest()
 
 
+PROPOSAL_MS = 3_600_000
+"""So long a proposal may be approved: later, the cluster is another one than that which it shows.
+"""
+
+
 class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An order to reach a goal. Times are milliseconds since the epoch."""
 
@@ -220,6 +241,11 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
     compared: MadeAsShown | None = None
     """None: it is a drain, or a leader of an earlier version planned it."""
+
+    @property
+    def lapses_ms(self) -> int | None:
+        """From when on it cannot be approved any more; None: it is no proposal."""
+        return self.made_ms + PROPOSAL_MS if self.state == "proposed" else None
 
     @property
     def empties(self) -> str:

@@ -26,7 +26,7 @@ from loadmanager.engine.load.bundle_columns import clients_and_topics
 from loadmanager.engine.load.headroom import headroom
 from loadmanager.engine.load.learned import Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_fit import fit, just_moved
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.plans.goals import (
     NO_LIMITS,
@@ -51,6 +51,7 @@ from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.text import moment
 
 DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
@@ -156,7 +157,8 @@ def planning(
     else:
         snapshot = lost_traffic.refusing(snapshot, losing)
     columns, before = snapshot.columns, learned or Learned()
-    model = fit(columns, snapshot.averages, settings.weights, before)
+    moved = just_moved(snapshot.recently_unloaded_ms, snapshot.now_ms)
+    model = fit(columns, snapshot.averages, settings.weights, before, moved=moved)
     yield
     emptied = goal.broker if isinstance(goal, Emptied) else None
     cluster = ModelledBrokers(
@@ -253,15 +255,29 @@ class _Planning:
             return _limits(self._passed)
         if isinstance(self._goal, Emptied):
             left = sorted(self._owners.bundles[self._cluster.row(self._goal.broker)])
-            some = "1 bundle" if len(left) == 1 else f"{len(left)} bundles"
-            names = ", ".join(left[:NAMED_MAX]) + (" …" if len(left) > NAMED_MAX else "")
-            text = f"{some} may not leave, or no other has room: {names}"
-            return Reason(NOTHING_HELPS.code, text)
+            return self._stay_at(left, self._goal.broker)
         bundles = [each for its in self._owners.bundles for each in its]
         if staying := sum(stays(self._stay, each) for each in bundles):
             text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"
             return Reason(NOTHING_HELPS.code, text)
         return self._nothing_helps()
+
+    def _stay_at(self, left: Sequence[str], broker: str) -> Reason:
+        """That these bundles stay at a broker; and until when, if they are pinned to it."""
+        some = "1 bundle" if len(left) == 1 else f"{len(left)} bundles"
+        names = ", ".join(left[:NAMED_MAX]) + (" …" if len(left) > NAMED_MAX else "")
+        text = f"{some} may not leave, or no other has room: {names}"
+        pin_of = self._snapshot.wishes.pin_of
+        pins = {name: pin for name in left if (pin := pin_of(name)) and pin.broker == broker}
+        if pins:
+            first = min(pins, key=lambda name: (pins[name].until_ms, name))
+            until = moment(pins[first].until_ms)
+            some = "the first of them " if len(pins) > 1 else ""
+            text += (
+                f"; {len(pins)} pinned here, {some}until {until}, or until "
+                f"`loadmanager admin bundles unpin {first}`"
+            )
+        return Reason(NOTHING_HELPS.code, text)
 
     def _nothing_helps(self) -> Reason:
         """That cordoned brokers take nothing may be why."""

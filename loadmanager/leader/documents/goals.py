@@ -13,7 +13,7 @@ from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.replays import ReplayShown, not_measured
 
-PauseSource = Literal["assumed", "moves", "canary"]
+PauseSource = Literal["assumed", "moves", "canary", "goal", "promise"]
 
 
 class PlannedMove(Shape):
@@ -75,7 +75,9 @@ class DurationShown(Shape):
     """Moves of this leader's term of which that is the median; 0: it is assumed."""
     look_seconds: float
     looks_measured: int
-    """Waits of which that is the median; 0: it is the longest."""
+    """Waits of this leader's term of which that is the median; 0: it is what they took under the
+    leader before, or the longest.
+    """
 
 
 class GoalShown(Shape):
@@ -98,10 +100,11 @@ class GoalShown(Shape):
     `Clients`, `Reports`).
     """
     pause_seconds: float
-    """The pause of a client that counts for each move of now."""
+    """The pause of a client that counts for each of its next moves."""
     pause_source: PauseSource
     """Whether that is the median of the last moves here, of what a canary measured last (beside a
-    Pulsar), or assumed.
+    Pulsar), the mean of what its own moves took, what was measured when it was proposed, or assumed
+    because there is none of these.
     """
     pause_at: int | None
     """When the canary measured last, if it is the source."""
@@ -121,6 +124,8 @@ class GoalShown(Shape):
     """Of an order that has not ended; null: as many moves as were promised are made, or it is a
     drain.
     """
+    lapses_ms: int | None = None
+    """From when on a proposal cannot be approved any more; null: it is none."""
     compared: ComparedMoves | None = None
     """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
     earlier version planned it.

@@ -230,6 +230,19 @@ def test_a_failure_explained_by_a_broker_that_left() -> None:
     assert not two.look(ALONE, 1002, RULES, may_leave={"b"})  # it has closed since
 
 
+@pytest.mark.parametrize(("after_ms", "explained"), [(60, True), (61, False)])
+def test_a_broker_that_leaves_later_explains_no_failure(after_ms: int, *, explained: bool) -> None:
+    """It closes no earlier for that: the move had failed while the broker was there."""
+    rules = BreakerRules(2, 30, 1000, 300, near_ms=60)
+    breaker = Breaker()
+    assert not breaker.look(LIVE, 0, rules)
+    assert not breaker.ended("m", "refused", 0, rules, brokers={"a", "b"})
+    assert breaker.ended("n", "refused", 20, rules, brokers={"a", "b"})
+    assert breaker.look(ALONE, after_ms, rules) is explained
+    assert (breaker.reason(999) is None) is explained
+    assert ("BrokersLeft" in str(breaker.reason(200))) is explained
+
+
 def test_a_failure_while_moves_wait_for_brokers() -> None:
     """A move of two others was under way when one left. It counts once all is steady, and so does
     one that an operator orders meanwhile.

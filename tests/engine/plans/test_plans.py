@@ -447,6 +447,13 @@ def test_what_cannot_leave_an_emptied_broker_is_named() -> None:
     assert (len(made.moves), made.curve[0].spread) == (1, 0)
     text = f"1 bundle may not leave, or no other has room: {B}"
     assert made.ends == Reason("NothingHelps", text)
+    pins = {A: Pin("b0:8080", 2_000_000), B: Pin("b0:8080", 1_000_000)}
+    made = plan(snapshot_of(loads, wishes=Wishes(pins=pins)), SETTINGS, Emptied("b0:8080"))
+    text = "; 2 pinned here, the first of them until 1970-01-01T00:16:40Z, or until"
+    assert f"{text} `loadmanager admin bundles unpin {B}`" in made.ends.text
+    pins = {B: Pin("b0:8080", 1_000_000)}
+    made = plan(snapshot_of(loads, wishes=Wishes(pins=pins)), SETTINGS, Emptied("b0:8080"))
+    assert "; 1 pinned here, until 1970-01-01T00:16:40Z" in made.ends.text
 
 
 def test_a_limit_of_seconds_is_named_with_that_of_clients() -> None:

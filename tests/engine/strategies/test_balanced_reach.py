@@ -11,6 +11,7 @@ from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.load.usage_fit import JUST_MOVED_MS
 from loadmanager.engine.plans.goals import Emptied, Even, Filled
 from loadmanager.engine.plans.planner import plan
 from loadmanager.engine.policies.isolation import AutoFailover, IsolationPolicy
@@ -19,6 +20,7 @@ from loadmanager.engine.strategies.filters import may_serve
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.balanced import SHEDDER
 from loadmanager.kit.units import MINUTE_MS
 
 SETTINGS = replace(
@@ -161,6 +163,27 @@ def test_clients_that_are_away_once_are_waited_for() -> None:
     for _ in range(12):
         cluster.minute()
     assert cluster.used()[3] > 0.2
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+@pytest.mark.parametrize("since_ms", [4_000, JUST_MOVED_MS])
+def test_moves_are_no_dip(since_ms: int, *, arrived: bool) -> None:
+    """Half of the traffic was just moved: it is in no report yet, or with little of what it has."""
+    cluster = Cluster({f"b{number}": [0.02] * 30 for number in range(3)} | {"b3": []})
+    for _ in range(30):
+        cluster.minute()
+    moved = [(name, bundle) for name, has in cluster.brokers.items() for bundle in sorted(has)[:12]]
+    for name, bundle in moved:
+        part = cluster.brokers[name].pop(bundle)
+        cluster.view.moved(bundle, name, cluster.now_ms + MINUTE_MS - since_ms)
+        if arrived:
+            cluster.brokers["b3:8080"][bundle] = 0.1 * part
+    made = cluster.minute()
+    learned = cluster.memories.of(SHEDDER).model
+    ends = plan(cluster.snapshot, SETTINGS, Even(within_points=5), learned=learned).ends
+    dips = since_ms >= JUST_MOVED_MS
+    assert ("TrafficDip" in {skip.code for skip in made.skipped}) is dips
+    assert (ends.code == "TrafficDip") is dips
 
 
 def any_policies(rng: random.Random) -> dict[str, IsolationPolicy]:

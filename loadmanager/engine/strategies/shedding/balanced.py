@@ -23,7 +23,7 @@ import numpy as np
 
 from loadmanager.engine.load.learned import NOTHING_LEARNED, Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_fit import fit, just_moved
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -92,7 +92,8 @@ class BalancedMemory:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
-    model = fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
+    moved = just_moved(snapshot.recently_unloaded_ms, snapshot.now_ms)
+    model = fit(snapshot.columns, snapshot.averages, settings.weights, memory.model, moved=moved)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
     away_ms, away_since_ms = _away(model, memory, snapshot.now_ms)
     full_ms = _full_since(model, memory, snapshot)
