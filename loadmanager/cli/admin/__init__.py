@@ -90,7 +90,7 @@ SUBJECTS = {
     "bundles": ("bundles.group", "List with owners, show, move, pin, unload, split, merge."),
     "topics": (
         "topics.group",
-        "List, lookup, create, delete, unload, partitions, stats, backlogs, busiest.",
+        "List, lookup, create, delete, unload, partitions, stats, backlogs, busiest, silent.",
     ),
     "limits": ("limits.limits", "Rate limits: list, why, show, set, remove."),
     "groups": (

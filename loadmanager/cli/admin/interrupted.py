@@ -95,16 +95,12 @@ def interrupted(
     clocks. The archives answer: also for a broker that is gone, if its files are beside those of
     another one.
     """
-    end_ms = now_ms() if (last := until_of(at, until)) is None else last
-    begin_ms = end_ms - HOUR_MS if since is None else since
     move = _move(admin, name) if MOVE.fullmatch(name) else None
-    if move is not None and move.ended_at is not None:
-        end_ms = move.ended_at + CLOCKS_MS
-        begin_ms = (move.started_at or move.ended_at) - CLOCKS_MS
+    begin_ms, end_ms = _asked(since, until_of(at, until), move)
     by_name = interrupted_between(admin, begin_ms, end_ms)
     waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
-    if name and move is None and not waits:
+    if move is None and not waits:
         _check_known(admin, name, begin_ms, as_of_ms)
     if at is not None:
         as_of_ms = at
@@ -147,10 +143,20 @@ def _move(admin: AdminClient, name: str) -> Decision:
     raise OperationalError(f"no move {name} is recorded yet: it is once its clients are counted")
 
 
+def _asked(since: int | None, until: int | None, move: Decision | None) -> tuple[int, int]:
+    """The time that is asked about: that of the move, if one is named that has ended."""
+    if move is not None and move.ended_at is not None:
+        return (move.started_at or move.ended_at) - CLOCKS_MS, move.ended_at + CLOCKS_MS
+    end_ms = now_ms() if until is None else until
+    return end_ms - HOUR_MS if since is None else since, end_ms
+
+
 def _check_known(admin: AdminClient, name: str, begin_ms: int, until_ms: int) -> None:
     """Raise `OperationalError` for a name that nobody has, and that is no part of what is recorded
     of a client.
     """
+    if not name:
+        return
     steps, _, _ = client_steps(admin, begin_ms, until_ms)
     if not any(_is_in(step, name) for step in steps) and (
         text := unknown_then(admin, name, until_ms)

@@ -311,16 +311,18 @@ def topics_busiest(admin: AdminClient, limit: int, at: int | None) -> Output:
     "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
 )
 @since_option
-def topics_silent(admin: AdminClient, limit: int, since: int | None) -> Output:
+@at_option
+def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int | None) -> Output:
     """Show the open topics to which nothing was published for a minute, those first that fell
     silent last; then those with producers of which no message is known. With --since, only those
-    that fell silent since then. Brokers whose topics are not counted are named, with status 1.
+    that fell silent since then; with --at, those that were silent then and are still. Brokers whose
+    topics are not counted are named, with status 1.
     """
     from loadmanager.cli.admin.absences import uncounted  # these take time
     from loadmanager.cli.admin.archives import now_ms
     from loadmanager.cli.admin.silence import SILENT_MS
 
-    at_ms = now_ms()
+    at_ms = now_ms() if at is None else at
     path = f"{OWN}/silent-topics{query(since=since, until=at_ms - SILENT_MS)}"
     answer, raw = admin.ask("GET", path, None, SilentTopicsShown)
     silent = [(broker, each) for broker, those in answer.brokers.items() for each in those]
@@ -339,6 +341,11 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None) -> Output:
         notes.append(
             "- : no message came since the topic was opened there; `topics stats` looks for the "
             "last one in the records"
+        )
+    if at is not None:
+        notes.append(
+            "producers and consumers are those of now; topics that were silent then and had a "
+            "message since, or are open no more, are not known"
         )
     if answer.not_asked:
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
