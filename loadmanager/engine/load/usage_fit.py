@@ -171,11 +171,14 @@ class _Fit:
         part = self.total / self.level if self.level >= 1 else 1.0
         if part >= 1 or not moved:
             return part
-        missing, reports = 0.0, [report.last_stats for report in self.columns.reports.values()]
+        missing, reports = 0.0, self.columns.reports
         for bundle in moved:
             if (data := self.averages.get(bundle)) is not None:
+                move = self.before.moved.get(bundle)
+                some = reports if move is None else {move.source, move.destination} & reports.keys()
                 before = min(data.short_term_data.throughput, data.long_term_data.throughput)
-                now = sum(stats[bundle].throughput for stats in reports if bundle in stats)
+                stats = [reports[broker].last_stats for broker in some]
+                now = sum(each[bundle].throughput for each in stats if bundle in each)
                 missing += max(before - now, 0.0)
         return min((self.total + missing) / self.level, 1.0)
 
