@@ -122,10 +122,11 @@ async def test_a_client_that_closes_a_producer_gets_its_receipts_first() -> None
 
 @pytest.mark.asyncio
 async def test_a_client_that_closes_a_producer_is_answered_though_the_topic_is_gone() -> None:
-    """Nothing stored its messages, and it is not left to wait."""
+    """Nothing stored its messages, and it is not left to wait once the storage gives up."""
     broker = Slow(SharedFiles())
     connection, wire = await broker.begin()
     broker.works.clear()
+    broker.timeout_s = 0.05
     connection.data_received(send_frame(1, 1) + close_frame(7))
     await asyncio.sleep(0)
     await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
