@@ -59,8 +59,10 @@ COARSE, STEP_GROWS = 0.04, 1.2
 one in steps of 5 %: it may stand still until what is used has changed by more than a step. Each
 greater change lets the least one be forgotten by this factor.
 """
-LIMIT_CHANGE, LIMIT_REPORTS = 1.25, 5
-"""A limit that has changed by so many times counts once as many reports in a row have it."""
+LIMIT_CHANGE, LIMIT_REPORTS, LESS_REPORTS = 1.25, 5, 2
+"""A limit that has changed by so many times counts once as many reports in a row have it; one that
+is less sooner, since its broker may be overloaded, and a wrong one only moves bundles away.
+"""
 JUMPS_GAIN, JUMPS_MAX = 0.1, 0.15
 """A sensor that jumps by more than this from report to report, whatever its traffic does, is
 mistrusted: a standard deviation.
@@ -116,7 +118,7 @@ class CpuSensors:
         differs = self.sensed & (before > 0)
         differs &= (said > LIMIT_CHANGE * before) | (LIMIT_CHANGE * said < before)
         reports = self.state[RESIZED] + self.new
-        differs &= reports < LIMIT_REPORTS
+        differs &= reports < np.where(said < before, LESS_REPORTS, LIMIT_REPORTS)
         self.state[RESIZED] = np.where(differs, reports, 0.0)
         keeps = ~self.sensed | differs
         return np.where(keeps, before, said)
@@ -258,7 +260,8 @@ class CpuSensors:
         for row in np.flatnonzero(self.state[RESIZED] > 0).tolist():
             now, before = (f"{limit[row] / 100:g}" for limit in (self._said, self.limits))
             text = f"it says that it has {now} CPUs, and said {before} before, which counts"
-            text += f" until {LIMIT_REPORTS} reports in a row say something else"
+            count = LESS_REPORTS if self._said[row] < self.limits[row] else LIMIT_REPORTS
+            text += f" until {count} reports in a row say something else"
             yield Doubt(names[row], "LimitMistrusted", text)
         for row in np.flatnonzero(~self.trusted).tolist():
             model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"

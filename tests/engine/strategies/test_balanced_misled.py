@@ -7,7 +7,7 @@ import pytest
 from clusters.serving_cluster import BROKERS, CHEAP, SETTINGS, ServingCluster, codes
 from clusters.views import a_report, a_view, without_policies
 
-from loadmanager.engine.load.cpu_sensors import LIMIT_REPORTS
+from loadmanager.engine.load.cpu_sensors import LESS_REPORTS, LIMIT_REPORTS
 from loadmanager.engine.load.learned import NOTHING_LEARNED
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.usage_fit import fit
@@ -67,13 +67,18 @@ def test_a_limit_that_one_report_says(times: float) -> None:
     assert "LimitMistrusted" not in set().union(*map(codes, plans))
 
 
-def test_a_limit_that_stays_counts_after_some_reports() -> None:
-    """As that of a machine which got larger."""
+@pytest.mark.parametrize(("times", "reports"), [(2.0, LIMIT_REPORTS), (0.6, LESS_REPORTS)])
+def test_a_limit_that_stays_counts_after_some_reports(times: float, reports: int) -> None:
+    """As that of a machine which got larger, or, sooner, smaller."""
     cluster = ServingCluster(lambda _minute, _space: 1.0)
     cluster.moves(30)
-    cluster.limits[2] = 2.0
-    says = ["LimitMistrusted" in codes(cluster.next()) for _ in range(LIMIT_REPORTS + 3)]
-    assert says == [True] * (LIMIT_REPORTS - 1) + [False] * 4
+    cluster.limits[2] = times
+    plans = [cluster.next() for _ in range(reports + 3)]
+    said = [
+        [skip.text for skip in plan.skipped if skip.code == "LimitMistrusted"] for plan in plans
+    ]
+    assert [len(each) for each in said] == [1] * (reports - 1) + [0] * 4
+    assert f"until {reports} reports in a row" in said[0][0]
 
 
 @pytest.mark.parametrize("top", [0.9, 0.96, 1.0])
