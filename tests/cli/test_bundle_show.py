@@ -132,8 +132,6 @@ async def test_a_new_leader_asks_the_records_since_when_a_bundle_is_served(
     async with serving(values=in_folder(tmp_path)) as served:
         await served.own(FIRST, at=1)
         await until(lambda: served.brokers[0].use.leading.epoch == 1)
-        served.brokers[0].store.expire()
-        served.brokers[0].store.resume()
         shell = Shell(served, capsys)
 
         async def story() -> Any:
@@ -142,6 +140,9 @@ async def test_a_new_leader_asks_the_records_since_when_a_bundle_is_served(
             except AssertionError:  # nobody leads
                 return {}
 
+        await eventually(story, lambda it: it.get("ownedSinceExact") is True)  # it is reported
+        served.brokers[0].store.expire()
+        served.brokers[0].store.resume()
         await eventually(story, lambda it: it.get("ownedSinceExact") is False, within_s=20)
         await archive_of(served, 1).settle(60.0)
         events = (await served.get("/loadmanager/v1/archive/events?kind=ownership", at=1))["events"]
