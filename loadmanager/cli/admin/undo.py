@@ -27,7 +27,7 @@ from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.change_words import wish_words
 from loadmanager.leader.documents.decisions import BundleStory
-from loadmanager.leader.documents.members import AbsentBroker, MembersShown
+from loadmanager.leader.documents.members import AbsentBroker, MembersShown, first_lost_after
 from loadmanager.leader.documents.moves import MovesShown
 from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
 
@@ -197,7 +197,7 @@ def _elsewhere(admin: AdminClient, cancelled: Mapping[str, _Cancelled]) -> dict[
         story = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}", BundleStory)
         if story.owner == of.at or story.replaced_by:
             continue
-        lost_ms = next((it.lost_after(of.ended) for it in lost if it.broker == of.at), None)
+        lost_ms = first_lost_after(lost, of.at, of.ended)
         why = "" if lost_ms is None else f", which was lost at {clock(lost_ms)}"
         seen_ms = story.owned_since if story.owned_since_exact else None
         since = "" if seen_ms is None else f", since {clock(seen_ms)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -108,6 +109,12 @@ class AbsentBroker(Shape):
         if self.how != "lost" or at_ms - self.left_at > HOUR_MS:
             return []
         return [*self.lost_before, self.left_at][-LOSSES_MAX:]
+
+
+def first_lost_after(absent: Iterable[AbsentBroker], broker: str, at_ms: int) -> int | None:
+    """When a broker was lost first after a moment; None: it was not, as far as these say."""
+    times = (it.lost_after(at_ms) for it in absent if it.broker == broker)
+    return min((it for it in times if it is not None), default=None)
 
 
 class MembersShown(Shape):

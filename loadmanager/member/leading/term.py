@@ -25,6 +25,7 @@ from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
+from loadmanager.leader.documents.members import first_lost_after
 from loadmanager.leader.documents_back import DocumentsBack
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
@@ -354,8 +355,7 @@ def _operations(
     def lost_after(broker: str, at_ms: int) -> int | None:
         members = leads.cluster.leading.members
         absent = [] if members is None else members.shown().absent
-        times = (it.lost_after(at_ms) for it in absent if it.broker == broker)
-        return min((it for it in times if it is not None), default=None)
+        return first_lost_after(absent, broker, at_ms)
 
     return Operations(
         undo=TermUndo(
