@@ -64,6 +64,7 @@ OF_THE_PAGE = (
     "MovesShown",
     "PinShown",
     "SealedPlan",
+    "SilentTopicsShown",
     "ThrottledShown",
 )
 """The answers that the page at /ui reads."""

@@ -24,6 +24,7 @@ import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, i
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { More, Side } from "./story";
+import { Silent } from "./silent";
 import { switchTheme, theme } from "./theme";
 import { Time, Told } from "./time";
 import { Throttled } from "./throttled";
@@ -41,6 +42,7 @@ const KEYS: [string, string, () => void][] = [
   ["m", "go to the moves", () => focusIn("moves")],
   ["l", "go to what is throttled", () => focusIn("throttled")],
   ["c", "go to who changed what", () => focusIn("changes")],
+  ["s", "go to the silent topics", () => document.querySelector<HTMLElement>("#silent summary")?.focus()],
   ["/", "filter the brokers", () => focus("broker-filter")],
   ["r", "see what a balancing cycle would move now", () => inThePresent(() => void dryRun())],
   ["p", "pause or resume moves", () => inThePresent(moves.value?.paused ? resumeMoves : pauseMoves)],
@@ -540,6 +542,7 @@ function Page(): JSX.Element {
         <Summary />
         <Lately />
         <Findings />
+        {known && !isDaemon(known) && <Silent />}
         {known || state === "loading" ? (
           <div class="grid">
             <div class="column">

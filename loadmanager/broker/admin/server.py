@@ -124,7 +124,7 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
-        self._greatest = GreatestTopicRoutes(use, self._everybody)
+        self._greatest = GreatestTopicRoutes(use, self._everybody, SystemClock())
         use.leading.holds, use.leading.backlogs = self._heat.holds, self._greatest.ask
         parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
         parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
