@@ -19,8 +19,8 @@ import type { Down } from "./past";
 import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves, notBack, known as recent } from "./moves";
-import { COUNTED_MS, absenceText, clients, isCounted, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
-import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, isReading, lastBefore, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, pastStopped, refresh, returned, toast, unproven } from "./state";
+import { COUNTED_MS, absenceText, clients, isCounted, listed, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, isReading, lastBefore, link, moves, notCounted, pageOf, panel, pastLapses, pastLately, pastNotes, pastStopped, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
 import { More, Side } from "./story";
@@ -237,16 +237,22 @@ function Summary(): JSX.Element | null {
   use(pastLapses);
   use(findings);
   use(recent);
+  const without = use(notCounted);
   if (!now) return null;
   const live = now.brokers.filter(runs);
   const sum = (of: (broker: Broker) => number | null): number =>
     live.reduce((total, broker) => total + (of(broker) ?? 0), 0);
   const { text, level } = status(now);
-  // At a time gone by there may be no record of what some carried.
-  const known = (of: (broker: Broker) => number | null, figure: string): string => {
-    const unknown = when.value ? live.filter((broker) => of(broker) === null).length : 0;
-    if (!unknown) return figure;
-    return unknown === live.length ? "–" : `≥ ${figure}`;
+  const missing = Object.keys(without.missing);
+  const isPart = missing.length > 0 || without.unknown.length > 0;
+  // At a time gone by there may be no record of what some carried, or not of who else was there.
+  const least = (figure: string, isLeast: boolean, why: string): ComponentChildren =>
+    isLeast ? <abbr title={`Without ${why}, which is not known.`}>≥ {figure}</abbr> : figure;
+  const counted = (figure: string): ComponentChildren =>
+    least(figure, missing.length > 0, `those of which only the archives of ${listed(missing)} tell`);
+  const carried = (figure: string): ComponentChildren => {
+    if (isPart && live.every(({ usage }) => usage === null)) return "–";
+    return least(figure, isPart, `what ${listed([...without.unknown, ...missing])} carried`);
   };
   return (
     <div class="summary" role="status">
@@ -254,12 +260,15 @@ function Summary(): JSX.Element | null {
         <i aria-hidden="true" /> <Told text={text} />
       </p>
       {now.mode && <Tile name="Mode">{now.mode}</Tile>}
-      <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
-      <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
-      <Tile name="Load">{spread(now.brokers)}</Tile>
+      <Tile name="Brokers">{counted(count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length))}</Tile>
+      <Tile name="Bundles">{counted(`${count(now.bundles)}${now.awaited ? ` + ${count(now.awaited)} placed` : ""}`)}</Tile>
+      <Tile name="Load">
+        {spread(now.brokers)}
+        {isPart && <small> ({missing.length + without.unknown.length} not counted)</small>}
+      </Tile>
       {now.headroom && <Tile name="Headroom">{headroom(now.headroom, now)}</Tile>}
-      <Tile name="Messages/s">{known(({ rate }) => rate, messages(sum((broker) => broker.rate)))}</Tile>
-      <Tile name="Bytes">{known(({ throughput }) => throughput, bytes(sum((broker) => broker.throughput)))}</Tile>
+      <Tile name="Messages/s">{carried(messages(sum((broker) => broker.rate)))}</Tile>
+      <Tile name="Bytes">{carried(bytes(sum((broker) => broker.throughput)))}</Tile>
     </div>
   );
 }

@@ -24,6 +24,7 @@ import type {
   RecordedSpan,
   Resource,
   ThrottledShown,
+  UnrecordedSpan,
 } from "../generated/openapi";
 import { LATER } from "./sentences";
 import { HOUR_MS } from "./when";
@@ -61,6 +62,7 @@ export interface Past {
   throttled: ThrottledShown;
   lapses: string[]; // that brokers stood still or had no answer of the metadata store then
   lately: LapseTold[]; // and in the hour before
+  unknown: string[]; // brokers that were there, of which no load of then is known
   stopped: string[]; // that brokers had stopped in order, which no leader has recorded by then
   notes: string[];
   missing: Record<string, string>;
@@ -443,6 +445,10 @@ export async function askPast({ at, last }: When): Promise<Past> {
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
   const ofBrokers = all.filter(({ kind }) => kind === "broker_load");
   const unknown = unknownLoads(ofBrokers, { lapses, later: later.parts }, at);
+  for (const part of heat.parts) {
+    const load = ofBrokers.find(({ broker }) => broker === part.part && unknown.has(broker));
+    if (load) withoutUnknown(part, load, at);
+  }
   for (const broker of brokers) if (unknown.has(broker.broker)) Object.assign(broker, NOT_KNOWN);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
@@ -472,6 +478,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
+    unknown: brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)),
     stopped: [...stops].map(([broker, ts]) => `${broker} had stopped in order since ${utc(ts)}`),
     notes: [
       ...lostAbout(around, at),
@@ -897,12 +904,49 @@ export interface Mark {
   text: string;
 }
 
-export async function askMarks(since: number, until: number): Promise<Mark[]> {
-  const { parts } = await events(
-    ["kind=member", "kind=decision.move"],
-    `since=${since}&until=${until}&limit=${MEMBERS}`,
+// A time of which records are missing, and in words whose and why.
+export interface Lack {
+  begin: number;
+  end: number;
+  text: string;
+}
+
+export interface Marks {
+  marks: Mark[];
+  lacks: Lack[];
+}
+
+export async function askMarks(since: number, until: number): Promise<Marks> {
+  const range = `since=${since}&until=${until}&limit=${MEMBERS}`;
+  const answers = await ask<ArchivedEvents>(`events?kind=member&kind=decision.move&${range}`);
+  return {
+    marks: answers.parts.flatMap(({ events: some }) => marksIn(some)),
+    lacks: lacksIn(answers, since, until),
+  };
+}
+
+// Without those of another time, of which answers tell, too.
+function lacksIn({ parts, missing }: Answers<ArchivedEvents>, since: number, until: number): Lack[] {
+  const own = parts.flatMap(({ part, unrecorded = [] }) =>
+    unrecorded.map((it) => ({ begin: it.begin, end: Math.max(it.begin + 1, it.end ?? until), text: lackText(part, it) })),
   );
-  return parts.flatMap(({ kind, ts, record }): Mark[] => {
+  const whole = Object.entries(missing).map(([broker, why]) => ({
+    begin: since,
+    end: until,
+    text: `what ${broker} recorded from ${utc(since)} to ${utc(until)} cannot be asked for: ${why}`,
+  }));
+  return [...own, ...whole].filter(({ begin, end }) => begin <= until && end >= since);
+}
+
+// In the words of the command line (`lacking_text` in cli/admin/archives.py).
+function lackText(broker: string, { begin, end, reason }: UnrecordedSpan): string {
+  if (end === null) return `${broker} has recorded nothing since ${utc(begin)}: ${reason}`;
+  if (!begin) return `${broker}: its archive began anew at ${utc(end)}, without what was before: ${reason}`;
+  return `${broker} did not record all from ${utc(begin)} to ${utc(end)}: ${reason}`;
+}
+
+const marksIn = (found: ArchivedEvent[]): Mark[] =>
+  found.flatMap(({ kind, ts, record }): Mark[] => {
     if (kind === "decision.move") return [{ ts, kind: "move", text: `${record["bundle"]} moved` }];
     const of = text(record, "of");
     switch (text(record, "event")) {
@@ -933,7 +977,6 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
         return [];
     }
   });
-}
 
 function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>, at: number): string[] {
   const isJust = Date.now() - at < SIGN_MS; // there may be no sign yet
@@ -1225,6 +1268,13 @@ function serveNext(absence: AbsentBroker, own: ArchivedEvent[], after: ArchivedE
   if (waiting.length) return;
   absence.placedAt = Math.max(leftAt, ...next.values());
   absence.placedExact = true;
+}
+
+// Takes out what a broker recorded of another time than the end of the heat.
+function withoutUnknown(part: ArchivedHeat, { ts, spanMs }: ArchivedLoads, at: number): void {
+  const since = ts < at ? ts : ts - spanMs;
+  for (const row of part.bundles)
+    row.throughput = row.throughput.map((value, column) => ((part.times[column] ?? 0) > since ? null : value));
 }
 
 function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {

@@ -3,7 +3,6 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
-import { useNames } from "./decisions";
 import { duration, plural } from "./format";
 import type { SilentTopic, SilentTopicsShown } from "../generated/openapi";
 import { panel } from "./state";
@@ -79,14 +78,13 @@ const THEN =
 export function Silent(): JSX.Element | null {
   const answer = useSilent();
   const then = use(when);
-  const name = useNames();
   const [isAll, setAll] = useState(false);
   if (!answer) return null;
   const { at, brokers = {}, noAnswer = {}, notAsked = 0 } = answer;
   const topics = Object.entries(brokers).flatMap(([broker, own]) => own.map((of) => ({ broker, of })));
   topics.sort((a, b) => (b.of.published ?? 0) - (a.of.published ?? 0) || a.of.topic.localeCompare(b.of.topic));
   const atLeast = Object.values(brokers).some((own) => own.length >= OF_EACH);
-  const uncounted = Object.entries(noAnswer).map(([broker, why]) => `${name(broker)} ${why}: its topics are not counted.`);
+  const uncounted = Object.entries(noAnswer).map(([broker, why]) => `${broker} ${why}: its topics are not counted.`);
   if (notAsked) uncounted.push(`${plural(notAsked, "broker")} not asked for silent topics.`);
   const shown = isAll ? topics : topics.slice(0, FEW);
   const last = topics[0]?.of;
