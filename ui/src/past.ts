@@ -475,7 +475,11 @@ export async function askPast({ at, last }: When): Promise<Past> {
     changes,
     findings: findingsAt(found.parts, came.parts, at).filter((it) => !isOver(it, gone)),
     paused: pausedAt(changes, at),
-    throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
+    throttled: throttledOf(
+      all.filter(({ kind, broker }) => kind === "throttle" && brokers.some((it) => it.broker === broker)),
+      unknown,
+      loads.missing,
+    ),
     lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
     lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
     unknown: brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)),
@@ -1416,6 +1420,18 @@ function single(action: string, { record, ts }: ArchivedEvent): Partial<Decision
     destination,
     endedAt: ts,
   };
+}
+
+// Those of brokers of which the loads of then are known.
+function throttledOf(
+  all: ArchivedLoads[],
+  unknown: Map<string, string>,
+  missing: Record<string, string>,
+): ThrottledShown {
+  const noAnswer: Record<string, string> = {};
+  for (const broker of unknown.keys()) noAnswer[broker] = "is not counted: what it did then is not known";
+  for (const broker of Object.keys(missing)) noAnswer[broker] = "is not counted: its archive did not answer";
+  return { ...holdsOf(all.filter(({ broker }) => !unknown.has(broker))), noAnswer };
 }
 
 // Limits that held somebody in the interval that was recorded.

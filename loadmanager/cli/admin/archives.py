@@ -29,6 +29,7 @@ from loadmanager.kit.history.archive_answers import (
     UnrecordedSpan,
 )
 from loadmanager.leader.interruptions import START_MS
+from loadmanager.leader.owners_then import OLD_MS
 
 ARCHIVE = f"{OWN}/archive"
 ANSWER_S = 5.0
@@ -39,8 +40,6 @@ GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
 STARTS_MAX = 500
-OLD_MS = 120_000
-"""Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
 MEANS_MS = 900_000
 """Archives keep the means of so long a time once it is a day ago."""
 UNREAD = "the archive of"
@@ -417,11 +416,6 @@ def series_of(
     """The loads of one thing, from all archives."""
     values = [("kind", kind), ("name", name), ("since", since_ms), ("until", until_ms)]
     return parts_of(admin, "series", values, ArchivedSeries)
-
-
-def figures(loads: ArchivedLoads, name: str) -> dict[str, float]:
-    """The figures of one thing by name."""
-    return dict(zip(loads.columns, loads.figures[name], strict=False))
 
 
 def incomplete(notes: Sequence[str]) -> list[Shown]:

@@ -123,7 +123,8 @@ def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
 def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.archives import listed_at  # these take time
     from loadmanager.cli.admin.names_then import nothing_then, unknown_then
-    from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
+    from loadmanager.cli.admin.past_owners import bundles_at
+    from loadmanager.leader.owners_then import in_bundle
 
     bundles, past = bundles_at(admin, at_ms)
     owners = []
@@ -364,11 +365,12 @@ def _topics_at(
     """The topics with the greatest figure of what was recorded at a moment, but for those whose
     figure is 0; `of`: this one, or its partitions.
     """
-    from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
+    from loadmanager.cli.admin.archives import listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
     from loadmanager.cli.admin.names_then import nothing_then
     from loadmanager.cli.admin.nearer_loads import take_nearer
-    from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
+    from loadmanager.cli.admin.past_owners import bundles_at
+    from loadmanager.leader.owners_then import figures, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
     say_down(admin, at_ms, past)
