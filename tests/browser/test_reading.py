@@ -35,13 +35,6 @@ HOLD_ARCHIVES = """(() => {
 })()"""
 
 
-def _take_away(folder: Path, broker: str) -> None:
-    """Have a broker's archive be away, and begin no new one, which would answer."""
-    forget_file(folder, broker)
-    (away,) = folder.rglob("*.away")
-    away.with_suffix(".sqlite").mkdir()
-
-
 def _lacks_in(folder: Path, broker: str, begin_ms: int, end_ms: int) -> None:
     """Have a broker's archive say that it lacks records of a time."""
     (path,) = folder.rglob(f"*{broker.rpartition(':')[2]}.sqlite")
@@ -234,7 +227,7 @@ async def test_what_a_broker_recorded_that_does_not_answer_is_not_counted(tmp_pa
         await written(served, 0, bundle, load)
         recorded_in(tmp_path, [(1, at - 300_000, at + 300_000)])
         await served.servers[1].stop()
-        _take_away(tmp_path, names[1])
+        forget_file(tmp_path, names[1])
         await page.size(1200, 800)
         await page.go(f"{served.url()}/ui?at={when_of(at)}&last=600")
         await page.wait_text(f"Not counted: {names[1]}, whose archive did not answer", "#brokers")

@@ -14,8 +14,7 @@ import { Findings } from "./findings";
 import { bytes, count, duration, messages, moment, percent, plural, told, utc, zone } from "./format";
 import { giveBackFocus } from "./focus";
 import { Heat } from "./heat";
-import type { AbsentBroker, Move } from "../generated/openapi";
-import type { Down } from "./past";
+import type { AbsentBroker, DownShown as Down, Move } from "../generated/openapi";
 import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves, notBack, known as recent } from "./moves";
@@ -23,6 +22,7 @@ import { COUNTED_MS, absenceText, clients, isCounted, listed, ordered, returnTex
 import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, isReading, lastBefore, link, moves, notCounted, pageOf, panel, pastLapses, pastLately, pastNotes, pastStopped, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
+import { returns } from "./returns";
 import { More, Side } from "./story";
 import { Silent } from "./silent";
 import { switchTheme, theme } from "./theme";
@@ -237,6 +237,7 @@ function Summary(): JSX.Element | null {
   use(pastLapses);
   use(findings);
   use(recent);
+  use(returns);
   const without = use(notCounted);
   if (!now) return null;
   const live = now.brokers.filter(runs);

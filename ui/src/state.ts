@@ -2,7 +2,7 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDecision, askEarlier, askMarks, askMoves, askPast, askRecorded, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, FindingThen, HeatOfTime, LapseTold, Marks, Past, Refusal } from "./past";
+import type { ClientLine, Earlier, FindingThen, HeatOfTime, LapseTold, Marks, Past, Refusal } from "./past";
 import { utc } from "./format";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -18,6 +18,7 @@ import type {
   ClusterShown,
   ClustersShown,
   DecisionShown as Decision,
+  DownShown,
   HeatShown,
   InterruptionsShown,
   LastSeen,
@@ -377,7 +378,7 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
 
 // When the whole cluster was down: asked for with a time gone by, and in the present only if no
 // broker has run for a day, until that is recorded; a broker may have no archive.
-export const downs = new Store<Down[]>([]);
+export const downs = new Store<DownShown[]>([]);
 const DOWN_AGAIN_MS = 5 * 60_000;
 const SOON_AGAIN_MS = 30_000; // archives have what was just recorded some seconds later
 let downsAt = 0;
@@ -388,7 +389,7 @@ function mayHaveBeenDown({ brokers }: Cluster): boolean {
   return starts.length > 0 && Date.now() - oldest < DAY_MS && downsAt < oldest + 2 * DOWN_AGAIN_MS;
 }
 
-export const downAt = (at: number): Down | undefined =>
+export const downAt = (at: number): DownShown | undefined =>
   downs.value.find(({ begin, end }) => begin < at && at < end);
 
 let recordsBegin = -Infinity; // -Infinity: that is not known

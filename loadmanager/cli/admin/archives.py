@@ -30,6 +30,7 @@ from loadmanager.kit.history.archive_answers import (
 )
 from loadmanager.leader.interruptions import START_MS
 from loadmanager.leader.owners_then import OLD_MS
+from loadmanager.leader.unknown_loads import MEANS_MS
 
 ARCHIVE = f"{OWN}/archive"
 ANSWER_S = 5.0
@@ -40,8 +41,6 @@ GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
 STARTS_MAX = 500
-MEANS_MS = 900_000
-"""Archives keep the means of so long a time once it is a day ago."""
 UNREAD = "the archive of"
 """In what a broker says of an archive that cannot be read."""
 NOTHING = {"bundle_load": "recorded no load of a bundle", "throttle": "recorded no limit in use"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from loadmanager.cli.admin.archives import MEANS_MS, LoadsOfAll, events_of, incomplete, loads_at
+from loadmanager.cli.admin.archives import LoadsOfAll, events_of, incomplete, loads_at
 from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
@@ -28,6 +28,7 @@ from loadmanager.engine.history.archived import limit_words
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.leader.owners_then import PastBundle, figures, in_force
+from loadmanager.leader.unknown_loads import MEANS_MS
 
 CYCLE_KINDS = ("decision.unload", "decision.skip")
 CYCLE_EVENTS = 200
