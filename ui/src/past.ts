@@ -400,11 +400,6 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const stepsRange = `since=${at - NEAR_MS}&until=${ends}&limit=${MEMBERS}`;
   const steps = await events(["kind=ownership"], stepsRange);
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
-  const ofBrokers = all.filter(({ kind }) => kind === "broker_load");
-  for (const part of heat.parts) {
-    const load = ofBrokers.find(({ broker }) => broker === part.part && broker in unknown);
-    if (load) withoutUnknown(part, load, at);
-  }
   for (const broker of brokers) if (broker.broker in unknown) Object.assign(broker, NOT_KNOWN);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
@@ -1065,13 +1060,6 @@ function serveNext(absence: AbsentBroker, own: ArchivedEvent[], after: ArchivedE
   if (waiting.length) return;
   absence.placedAt = Math.max(leftAt, ...next.values());
   absence.placedExact = true;
-}
-
-// Takes out what a broker recorded of another time than the end of the heat.
-function withoutUnknown(part: ArchivedHeat, { ts, spanMs }: ArchivedLoads, at: number): void {
-  const since = ts < at ? ts : ts - spanMs;
-  for (const row of part.bundles)
-    row.throughput = row.throughput.map((value, column) => ((part.times[column] ?? 0) > since ? null : value));
 }
 
 function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {
