@@ -21,7 +21,7 @@ from loadmanager.kit.text import moment
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.leader.documents.outages import DownShown, LapseShown, OutagesShown, UnknownLoads
 from loadmanager.leader.interruptions import Archives, AskedArchives, downs_of
-from loadmanager.leader.unknown_loads import unknown_loads
+from loadmanager.leader.unknown_loads import lost_about, unknown_loads
 
 MEMBERS_MAX = 500
 """Records of members that are asked of one broker."""
@@ -59,7 +59,7 @@ async def outages_between(archives: Archives, since_ms: int, until_ms: int) -> O
 
 
 async def unknown_at(archives: Archives, at_ms: int) -> UnknownLoads:
-    """Of which brokers no load of a moment is known."""
+    """Of which brokers no load of a moment is known, and which were lost about then."""
     end_ms = at_ms + LAPSE_MS_MAX
     members = await archives.events(KINDS, _before(at_ms), end_ms, MEMBERS_MAX)
     loads = await archives.loads(at_ms, (BrokerLoad.kind,))
@@ -74,7 +74,13 @@ async def unknown_at(archives: Archives, at_ms: int) -> UnknownLoads:
     )
     recorded = [each for part in loads.parts.values() for each in part.loads]
     unknown = unknown_loads(recorded, _lapses(members.parts, at_ms), later, at_ms, moment)
-    return UnknownLoads(at_ms, unknown, sorted(members.silent | loads.silent))
+
+    def last_sign(broker: str, heard_ms: int, left_ms: int) -> int:
+        runs = members.parts[broker].recorded if broker in members.parts else ()
+        return max([heard_ms, *(min(it.end, left_ms) for it in runs if it.begin <= heard_ms)])
+
+    lost = lost_about(later, at_ms, last_sign, moment)
+    return UnknownLoads(at_ms, unknown, lost, sorted(members.silent | loads.silent))
 
 
 def _before(since_ms: int) -> int:

@@ -1,11 +1,13 @@
-"""Of which brokers the loads of a moment are not known, whatever is recorded next to it."""
+"""Of which brokers the loads of a moment are not known, whatever is recorded next to it; and which
+were lost about then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 from loadmanager.engine.history.lapses import SessionLapse
-from loadmanager.engine.history.members import MemberChange, left_at_of
+from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.history.archive_answers import ArchivedLoads
 from loadmanager.kit.units import MINUTE_MS
 
@@ -57,3 +59,33 @@ def _ended_without_record(last: ArchivedLoads, later: Iterable[MemberChange]) ->
     if change is None or change.event == "stops" or change.how in ("stopped", "drained"):
         return False
     return left_at_of(change) - last.ts <= max(last.span_ms, MINUTE_MS) + LOSS_MS
+
+
+def lost_about(
+    later: Iterable[MemberChange],
+    at_ms: int,
+    last_sign: Callable[[str, int, int], int],
+    clock: Callable[[int], str],
+) -> dict[str, str]:
+    """Broker → when its last sign was and when its session ended, of those whose last sign was
+    before a moment, and whose loss was recorded after it; `later`: what was recorded of members
+    then, the oldest first; `last_sign`: of a broker that was heard of at a time, and whose session
+    ended at another.
+    """
+    lost = dict[str, str]()
+    for change in later:
+        unheard_ms, left_ms = unheard_of(change), left_at_of(change)
+        if change.event != "left" or change.how != "lost" or unheard_ms is None:
+            continue
+        if change.of in lost or left_ms - unheard_ms >= at_ms:
+            continue
+        sign_ms = last_sign(change.of, left_ms - unheard_ms, left_ms)
+        if sign_ms < at_ms:
+            ended = f"its session ended at {clock(left_ms)}"
+            lost[change.of] = f"{sign_text(sign_ms, clock)} and {ended}"
+    return lost
+
+
+def sign_text(sign_ms: int, clock: Callable[[int], str]) -> str:
+    """When a broker gave its last sign."""
+    return f"its last sign was at {clock(sign_ms)}"

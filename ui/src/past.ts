@@ -216,10 +216,9 @@ export async function askRecorded(): Promise<Recorded> {
 const askOutages = (since: number, until: number | null): Promise<OutagesShown> =>
   get<OutagesShown>(`${ARCHIVE}/outages?since=${since}${until === null ? "" : `&until=${until}`}`);
 
-// Broker → why no load of a moment is known, whatever is recorded next to it.
-async function askUnknown(at: number): Promise<Record<string, string>> {
-  return (await get<UnknownLoads>(`${ARCHIVE}/unknown?at=${at}`)).brokers;
-}
+// Of which brokers no load of a moment is known, whatever is recorded next to it; and which were lost
+// about then.
+const askUnknown = (at: number): Promise<UnknownLoads> => get<UnknownLoads>(`${ARCHIVE}/unknown?at=${at}`);
 
 // What a client did, or what was done to it, the newest first.
 export interface ClientLine {
@@ -278,7 +277,7 @@ export interface BundleThen {
 export async function askBundle(bundle: string, at: number): Promise<BundleThen> {
   const about = `about=${encodeURIComponent(bundle)}&until=${at}&limit=${LISTED}`;
   const near = `name=${encodeURIComponent(bundle)}&since=${at - NEAR_MS}&until=${at + COARSE_MS}`;
-  const [decided, steps, members, loads, allUnknown] = await Promise.all([
+  const [decided, steps, members, loads, doubts] = await Promise.all([
     events(DECISIONS, about),
     events(["kind=ownership"], about),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
@@ -299,7 +298,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
   // The newest of what is recorded counts: a report of its load says who had it, too.
   const reported = point && Math.max(step?.ts ?? 0, left?.ts ?? 0) <= point.ts - point.spanMs;
   const owner = reported ? point.broker : left ? null : by;
-  const unknown = (point && allUnknown[point.broker]) ?? "";
+  const unknown = (point && doubts.brokers[point.broker]) ?? "";
   return {
     owner,
     since: owner === by ? (step?.ts ?? null) : null,
@@ -335,7 +334,7 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
   );
   const leftAt = came && text(came.record, "event") === "left" ? leftAtOf(came) : null;
   const moment = leftAt === null ? at : leftAt - 1;
-  const [loads, decided, steps, unknown] = await Promise.all([
+  const [loads, decided, steps, doubts] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${moment}&kind=bundle_load`),
     events(DECISIONS, about),
     leftAt === null
@@ -362,7 +361,7 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
   bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
   return {
     bundles,
-    unknown: unknown[broker] ?? "",
+    unknown: doubts.brokers[broker] ?? "",
     leftAt,
     decisions: decisionsOf(asOf(decided.parts, at)),
     recordedSince: decided.since,
@@ -373,7 +372,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came, later, found, { lapses }, unknown] = await Promise.all([
+  const [loads, heat, decided, changed, came, later, found, { lapses }, { brokers: unknown, lost }] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
@@ -436,7 +435,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     unknown: brokers.map(({ broker }) => broker).filter((it) => it in unknown),
     stopped: [...stops].map(([broker, ts]) => `${broker} had stopped in order since ${utc(ts)}`),
     notes: [
-      ...lostAbout(around, at),
+      ...Object.entries(lost).map(([broker, text]) => `${broker} was lost about then: ${text}`),
       ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
       ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => it in unknown), unknown),
     ],
@@ -583,23 +582,6 @@ function stillLed(led: string, { before, later, runs }: Around, at: number): boo
   if (ends.length && ended && text(ended.record, "event") === "left")
     ends.push(leftAtOf(ended) - unheardOf(ended));
   return !ends.length || at - Math.max(...ends) <= SIGN_MS;
-}
-
-// Brokers whose last sign was before a moment, and whose loss was recorded after it, as `lost_about` of the
-// command line has it (cli/admin/downtimes.py).
-function lostAbout({ later, runs }: Around, at: number): string[] {
-  const lost = new Map<string, string>();
-  for (const event of [...later].reverse()) {
-    const of = text(event.record, "of"), over = leftAtOf(event);
-    const isLoss = text(event.record, "event") === "left" && text(event.record, "how") === "lost";
-    if (!isLoss || figure(event.record, "unheardMs") === null || lost.has(of)) continue;
-    const heard = over - unheardOf(event);
-    const own = (runs.get(of) ?? []).filter(({ begin }) => begin <= heard).map(({ end }) => end);
-    const sign = Math.max(heard, ...own);
-    if (sign < at)
-      lost.set(of, `${of} was lost about then: its last sign was at ${utc(sign)} and its session ended at ${utc(over)}`);
-  }
-  return [...lost.values()].sort();
 }
 
 // For how long a broker had not been heard of when its session was over.

@@ -30,7 +30,8 @@ from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.leader.interruptions import DOWN_MS, ClusterDown, between, downs_of
 from loadmanager.leader.outages import unproven_since
-from loadmanager.leader.unknown_loads import unknown_loads
+from loadmanager.leader.unknown_loads import lost_about as lost_by_signs
+from loadmanager.leader.unknown_loads import sign_text, unknown_loads
 
 STORE = "metadata store"
 """What a broker names that cannot lead, or knows no leader, for want of it."""
@@ -322,20 +323,12 @@ def lost_lines(lost: Mapping[str, str]) -> list[str]:
 
 
 def lost_about(admin: AdminClient, at_ms: int, later: Iterable[MemberChange]) -> dict[str, str]:
-    """Broker → when its last sign was and when its session ended, of those whose last sign was
-    before a moment, and whose loss was recorded after it; `later`: what was recorded then.
-    """
-    lost = dict[str, str]()
-    for change in later:
-        unheard_ms, left_ms = unheard_of(change), left_at_of(change)
-        if change.event != "left" or change.how != "lost" or unheard_ms is None:
-            continue
-        if change.of in lost or left_ms - unheard_ms >= at_ms:
-            continue
-        sign_ms = last_sign(admin, change.of, left_ms - unheard_ms, left_ms)
-        if sign_ms < at_ms:
-            lost[change.of] = f"{_sign_text(sign_ms)} and its session ended at {clock(left_ms)}"
-    return lost
+    """See `leader.unknown_loads.lost_about`."""
+
+    def sign_of(broker: str, heard_ms: int, left_ms: int) -> int:
+        return last_sign(admin, broker, heard_ms, left_ms)
+
+    return lost_by_signs(later, at_ms, sign_of, clock)
 
 
 def last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) -> int:
@@ -393,9 +386,5 @@ def _silence(end: int, left: Iterable[MemberChange]) -> str:
     for change in left:
         if left_at_of(change) - (unheard_of(change) or 0) <= end + SIGN_MS:
             how = "it was lost, its session ended" if change.how == "lost" else f"it {change.how}"
-            return f"{_sign_text(end)}; {how} at {clock(left_at_of(change))}"
-    return f"{_sign_text(end)}, and nobody recorded how it left"
-
-
-def _sign_text(sign_ms: int) -> str:
-    return f"its last sign was at {clock(sign_ms)}"
+            return f"{sign_text(end, clock)}; {how} at {clock(left_at_of(change))}"
+    return f"{sign_text(end, clock)}, and nobody recorded how it left"

@@ -51,5 +51,9 @@ class UnknownLoads(Shape):
     at: int
     brokers: dict[str, str]
     """Broker → why not."""
+    lost: dict[str, str]
+    """Broker → when its last sign was, which was before, and when its session ended, which was
+    after: nobody knows whether it still served.
+    """
     missing: list[str]
     """Brokers whose archives did not answer."""

@@ -43,6 +43,7 @@ class OutageRoutes:
     @operation(UnknownLoads, query=(AT,), also=NONE)
     async def unknown(self, request: web.Request) -> web.Response:
         """Of which brokers no load of a moment is known, by the archives of all brokers: what is
-        recorded next to it is of another time, as after an outage, or the next record was lost.
+        recorded next to it is of another time, as after an outage, or the next record was lost;
+        and which brokers were lost about then.
         """
         return shown(await unknown_at(self._archives(), AT.whole(request)))

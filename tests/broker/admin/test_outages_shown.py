@@ -11,6 +11,7 @@ from cli.test_past import UNUSED, forget_file
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.text import moment
 
 MINUTE = 60_000
 
@@ -59,6 +60,17 @@ async def test_outages_and_what_is_not_known_for_them(tmp_path: Path) -> None:
             for known in (begun + 90_000, begun - 10_000):
                 answer = await served.get(f"{ROOT}/unknown?at={known}", at=at)
                 assert (answer["brokers"], answer["missing"]) == ({}, [])
+        lost = MemberChange(
+            ts=begun + 35 * MINUTE, broker=names[0], of=names[1], event="left", how="lost",
+            unheard_ms=6_000,
+        )  # fmt: skip
+        await written(served, 0, lost)
+        recorded_in(tmp_path, [runs[0], (2, begun + 30 * MINUTE, lost.ts - 4_000)])
+        answer = await served.get(f"{ROOT}/unknown?at={lost.ts - 2_000}")
+        signs = moment(lost.ts - 4_000), moment(lost.ts)
+        told = "its last sign was at {} and its session ended at {}".format(*signs)
+        assert answer["lost"] == {names[1]: told}
+        assert (await served.get(f"{ROOT}/unknown?at={lost.ts - 5_000}"))["lost"] == {}
         await served.servers[1].stop()
         forget_file(tmp_path, names[1])
         answer = await served.get(f"{ROOT}/unknown?at={begun + 20_000}")
