@@ -90,6 +90,7 @@ class GoalPlanning:
                 learned=learned,
                 leaving=leaving,
                 came=came,
+                losing=self._losing,
                 patient=patient,
             )
             try:
