@@ -12,8 +12,9 @@ from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.away import away_text
 from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
-from loadmanager.cli.admin.past_owners import moved_lately, owners_at, uncovered
-from loadmanager.cli.admin.times import clock, span, span_between
+from loadmanager.cli.admin.past_owners import doubts_of, owners_at, uncovered
+from loadmanager.cli.admin.standing import _follow
+from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.away import Away, Gap
@@ -29,6 +30,7 @@ from loadmanager.engine.history.records import (
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.system.clock import SystemClock
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
@@ -257,7 +259,7 @@ def test_what_no_bundle_has_of_a_hash_space() -> None:
 
 
 def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> None:
-    """Those of its owner until it has measured for as long as it does, and all of one before."""
+    """Those of its owner whose time began before it came, and all of one before."""
     bundle = f"t/n/{LOW}"
 
     def loads(broker: str, ts: int) -> ArchivedLoads:
@@ -268,54 +270,128 @@ def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> N
 
     came = step(1, 100_000, "Owned")
     for loads_then, in_part in (
-        ([loads("b", 119_000)], True),
-        ([loads("b", 121_000)], False),
+        ([loads("b", 159_000)], True),
+        ([loads("b", 160_000)], False),
         ([loads("a", 90_000)], True),
     ):
         (of,) = owners_at(loads_then, [came], 125_000)
         assert (of.owner, of.in_part) == ("b", in_part)
-        assert len(moved_lately([of] if of.in_part else [])) == in_part
+        assert len(doubts_of([of])) == in_part
         then = ClusterThen(125_000, {bundle: of}, loads_then, {})
         assert then.uncounted() == ({bundle} if in_part else set())
     (of,) = owners_at([loads("a", 90_000)], [], 125_000)
     assert (of.owner, of.in_part) == ("a", False)
 
 
-async def test_a_sample_stands_for_the_moments_that_are_nearest_to_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changed_s", "shown", "doubt"),
+    [
+        ([], 3.0, False),
+        ([20], 10.0, False),
+        ([-20], 3.0, False),
+        ([-20, 20], 3.0, True),
+        ([100], 3.0, False),
+    ],
+)
+async def test_a_record_stands_for_a_moment_if_nothing_changed_between(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changed_s: list[int],
+    shown: float,
+    doubt: bool,
 ) -> None:
-    """What fell silent after a moment had traffic at it, though the next sample has none. The
-    record of the next process does not follow that of the one before.
+    """A limit that was set after a moment, in the minute of the record that it lies in: the record
+    before stands for the moment, if none was set in its minute either; else this is said, and the
+    bundle is not compared. Without a change, it is the record that the moment lies in.
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then, end = now - 20 * MINUTE, now - 10 * MINUTE
-    silent, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
+    limited, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
+    path = paths.policies(NamespaceName.parse("acme/chat"))
+    before, after = ('{"publishMaxMessageRate": {"c": 1}}', '{"publishMaxMessageRate": {"c": 2}}')
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a = served.broker_id(0)
+        for ts, rate in ((then - 5_000, 10.0), (then + 55_000, 3.0), (end, 3.0)):
+            await written(served, 0, *loads_of(ts, a, 0.5, {limited: (rate, 1), stays: (4.0, 1)}))
+        for at_s in changed_s:
+            change = AuditedChange(
+                ts=then + 1000 * at_s, broker=a, role="ops", address="1.2.3.4", over="http",
+                what="POST", path=path, before=before, after=after,
+            )  # fmt: skip
+            await written(served, 0, change)
+        at = clock(then).replace(" ", "T")
+        _, out, _ = await shell.run("bundles", "list", "--at", at)
+        row = next(line for line in out.splitlines() if line.startswith(limited))
+        assert (row.split()[3], "its limits changed at" in row) == (f"{shown:.1f}", doubt)
+        assert ("limits of 1 bundle were changed about then" in out) == doubt
+        _, out, _ = await shell.run("brokers", "list", "--at", at)
+        row = next(line for line in out.splitlines() if line.startswith(a))
+        assert (f" {shown + 4:.1f} " in row, "msg/s: not sure of 1 bundle" in row) == (True, doubt)
+        status, out, _ = await shell.run("compare", *times_of(then, end))
+        assert (status, f"{shown + 4:.1f} → 7.0" in out) == (0, True)
+        row = next(line for line in out.splitlines() if line.startswith("acme "))
+        assert ("1 of 2 bundles" in row) == doubt
+        assert ("acme/chat has only 30% of what it had" in out) == (shown == 10.0)
+
+
+async def test_a_move_between_a_moment_and_the_end_of_its_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The owner of then had it in the minute before. After the move, both have a part of it."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, end = now - 20 * MINUTE, now - 10 * MINUTE
+    moves, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         a, b = served.broker_id(0), served.broker_id(1)
-        for ts, rate in ((then - 5_000, 10.0), (then + 55_000, 0.0), (end, 0.0)):
-            await written(served, 0, *loads_of(ts, a, 0.5, {silent: (rate, 1), stays: (4.0, 1)}))
-        next_process = BrokerLoad(
-            ts=then + 40_000, broker=b, interval_ms=48_000, usage=0.3, msg_rate_in=3.0, **UNUSED
+        for ts, of_a, of_b in (
+            (then - 5_000, {moves: (40.0, 1), stays: (4.0, 1)}, {}),
+            (then + 55_000, {stays: (4.0, 1)}, {moves: (10.0, 1)}),
+            (end, {stays: (4.0, 1)}, {moves: (40.0, 1)}),
+        ):
+            await written(served, 0, *loads_of(ts, a, 0.5, of_a))
+            await written(served, 1, *loads_of(ts, b, 0.1, of_b))
+        texts = {"bundle": moves, "reason": "order"}
+        gave = OwnershipStep(
+            ts=then + 40_010, broker=a, before="Releasing", after="Free", pause_ms=20, **texts
         )
-        await written(
-            served, 1, *loads_of(then - 5_000, b, 0.1, {}), next_process, *loads_of(end, b, 0.1, {})
+        got = OwnershipStep(ts=then + 40_000, broker=b, before="Opening", after="Owned", **texts)
+        await written(served, 0, gave)
+        await written(served, 1, got)
+        rows = await shell.json("brokers", "list", "--at", clock(then))
+        assert {it["broker"]: (it["msg_rate_in"], it["doubt"]) for it in rows} == {
+            a: (44.0, ""),
+            b: (0.0, ""),
+        }
+        rows = await shell.json("brokers", "list", "--at", clock(then + 50_000))
+        assert {it["broker"]: it["msg_rate_in"] for it in rows} == {a: 4.0, b: 10.0}
+        assert all("came or went" in it["doubt"] for it in rows)
+        row = next(it for it in rows if it["broker"] == b)
+        assert "msg/s: not sure of 1 bundle" in row["doubt"]
+        (row, _) = await shell.json("bundles", "list", "--at", clock(then + 50_000))
+        assert (row["owner"], row["doubt"]) == (
+            b,
+            f"in part: it came at {time_of_day(then + 40_000)}",
         )
-        at = clock(then).replace(" ", "T")
-        status, out, _ = await shell.run(
-            "compare", "--since", at, "--until", clock(end).replace(" ", "T")
+
+
+def test_records_of_one_process_follow_each_other() -> None:
+    """In either order; not those of the next process, or of another broker or kind."""
+
+    def loads(ts: int, span_ms: int = MINUTE, broker: str = "b", kind: str = "k") -> ArchivedLoads:
+        return ArchivedLoads(
+            kind=kind, broker=broker, ts=ts, span_ms=span_ms, columns=[], figures={}
         )
-        assert status == 0
-        assert "  acme/chat has no traffic" in out
-        assert "14.0 → 4.0" in out
-        assert "30.0 → 10.0" in out
-        _, out, _ = await shell.run("bundles", "list", "--at", at)
-        row = next(line for line in out.splitlines() if line.startswith(silent))
-        assert row.split()[3] == "10.0"
-        _, out, _ = await shell.run("brokers", "list", "--at", at)
-        row = next(line for line in out.splitlines() if line.startswith(a))
-        assert row.split()[-3:-2] == ["14.0"]
-        assert f"as last measured when it was recorded, between {clock(then - 5_000)}" in out
+
+    first, second = loads(100_000), loads(160_200)
+    assert _follow(first, second)
+    assert _follow(second, first)
+    for other in (
+        loads(160_000, 40_000), loads(220_200), first, loads(160_000, broker="c"),
+        loads(160_000, kind="l"),
+    ):  # fmt: skip
+        assert not _follow(first, other)
 
 
 async def test_what_a_broker_records_right_after_its_start_is_not_compared(

@@ -13,8 +13,8 @@ from cli.test_admin_command import Shell
 
 from loadmanager.broker.admin.topic_stats import total
 from loadmanager.broker.messaging.segments import ANY_TIME, Sent
-from loadmanager.cli.admin.past_owners import in_bundle
 from loadmanager.cli.admin.silence import last_traffic, silent_since
+from loadmanager.cli.admin.standing import in_bundle
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.records import BundleLoad, TopicLoad

@@ -130,7 +130,14 @@ def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> 
     named = {_namespace(it.bundle) for it in bundles}
     past.notes += [nothing_then(admin, it, at_ms) for it in namespaces if it not in named]
     data: list[dict[str, Any]] = [
-        {"bundle": it.bundle, **it.owner_fields, "at": it.at, **it.figures} for it in bundles
+        {
+            "bundle": it.bundle,
+            **it.owner_fields,
+            "at": it.at,
+            **it.figures,
+            **({"doubt": it.doubt} if it.doubt else {}),
+        }
+        for it in bundles
     ]
     rows = [
         (
@@ -139,10 +146,11 @@ def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> 
             int(row["topics"]) if "topics" in row else None,
             *(row.get(name) for name in ("msg_rate_in", "msg_rate_out")),
             *(_per(row.get(f"msg_throughput_{way}"), 1024) for way in ("in", "out")),
+            it.doubt,
         )
         for it, row in zip(bundles, data, strict=True)
     ]
-    return listed_at(data, BUNDLE_HEADERS, rows, past)
+    return listed_at(data, (*BUNDLE_HEADERS, ""), rows, past)
 
 
 def _namespace(bundle: str) -> str:

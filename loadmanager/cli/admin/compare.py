@@ -48,14 +48,14 @@ from loadmanager.cli.admin.downtimes import (
     unproven,
 )
 from loadmanager.cli.admin.leaders import led_of
-from loadmanager.cli.admin.nearer_loads import nearer_loads, with_nearer
 from loadmanager.cli.admin.past_owners import (
     BEFORE_MS,
-    MEASURED_MS,
+    carried_by,
+    doubt_of,
     owners_at,
-    with_nearer_figures,
     without_figures,
 )
+from loadmanager.cli.admin.standing import Standing
 from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
@@ -65,7 +65,7 @@ from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key, Loss
 from loadmanager.kit.errors import BadInputError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.leader.interruptions import all_losses, losses_in
 
 SINCE_MS = 600_000
@@ -73,6 +73,8 @@ EVENTS_MAX = 2_000
 """Records of one sort between the two moments that are looked through, the last ones."""
 MEMBERS_MAX = 1_000
 CHANGES_MAX = 1_000
+STARTED_MS = 20_000
+"""The load that a broker records so soon after its start is that of starting."""
 LINES = 10
 """Of each sort; with --each all are shown."""
 KINDS = (BrokerLoad.kind, BundleLoad.kind, TopicLoad.kind)
@@ -225,19 +227,29 @@ def _moment(
     owned = owners_at(bundles, [*owners, *of], at_ms)
     led = led_of(of)
     without_figures(owned, past.unknown)
-    nearer = nearer_loads(admin, past, at_ms, KINDS)
-    with_nearer_figures(owned, nearer)
-    loads = with_nearer((it for it in past.loads if it.broker not in past.unknown), nearer)
+    standing = Standing.of(admin, past, at_ms, *KINDS)
+    for it in owned:
+        it.take_figures(standing)
+    loads, doubts = list[ArchivedLoads](), dict[str, str]()
+    carried = dict[str, dict[str, float] | None]()
+    for each in (it for it in past.loads if it.broker not in past.unknown):
+        best = standing.broker(each.broker) if each.kind == BrokerLoad.kind else None
+        loads.append(each if best is None else best.loads)
+        if best is not None:
+            carried[each.broker] = carried_by(each.broker, best, owned)
+            doubts[each.broker] = doubt_of(each.broker, best, owned)
+    standing.say(past, KINDS[0])
     moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
     moment.unknown = past.unknown.keys()
     moment.leader = None if led is None else led.of
     lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
     started = {it.of: it.ts for it in lately if it.event == "starts"}
     moment.started = started.keys()
+    moment.doubts, moment.carried = doubts, carried
     moment.unmeasured = {
         it.broker
         for it in loads
-        if it.kind == BrokerLoad.kind and it.ts < started.get(it.broker, 0) + MEASURED_MS
+        if it.kind == BrokerLoad.kind and it.ts < started.get(it.broker, 0) + STARTED_MS
     }
     return moment
 
@@ -414,9 +426,17 @@ def _loads(read: _Read) -> Shown:
         usage = [None if it is None else 100 * it["usage"] for it in loads]
         rates = [None if it is None else rate_of(it) for it in loads]
         bundles = [owned[name] if name in there else None for _, owned, there in moments]
-        rows.append((name, _arrow(usage), _arrow(bundles, digits=0), _arrow(rates)))
-    headers = ("broker", "load %", "bundles", "msg/s")
+        row = (name, _arrow(usage), _arrow(bundles, digits=0), _arrow(rates))
+        rows.append((*row, "; ".join(_doubts(read, name))))
+    headers = ("broker", "load %", "bundles", "msg/s", "")
     return table(headers, rows) if rows else "no load of a broker is recorded"
+
+
+def _doubts(read: _Read, broker: str) -> Iterator[str]:
+    """Why the load of a broker is not that of one of the moments."""
+    for when, moment in (("then", read.then), ("at the end", read.now)):
+        if broker in moment.measured() and (doubt := moment.doubts.get(broker)):
+            yield f"{when}: {doubt}"
 
 
 def _traffic(read: _Read) -> Shown:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from loadmanager.cli.admin.archives import figures
-from loadmanager.cli.admin.past_owners import PastBundle, in_bundle
+from loadmanager.cli.admin.past_owners import PastBundle
+from loadmanager.cli.admin.standing import in_bundle
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of
@@ -67,6 +68,10 @@ class ClusterThen:
     """Brokers that had started a moment before: they may have recorded no load yet."""
     unknown: Set[str] = frozenset()
     """Brokers of which no load of the moment is known."""
+    doubts: Mapping[str, str] = field(default_factory=dict, init=False)
+    """Broker → why its load is not that of the moment; see `past_owners.doubt_of`."""
+    carried: Mapping[str, Figures | None] = field(default_factory=dict, init=False)
+    """Broker → the traffic of the bundles that it owned; see `past_owners.carried_by`."""
     unmeasured: Set[str] = field(default=frozenset(), init=False)
     """Brokers that had just started when they recorded their loads: these are of a part of the
     time, or zeros.
@@ -85,8 +90,14 @@ class ClusterThen:
         return self._of(BrokerLoad.kind)
 
     def measured(self) -> dict[str, Figures]:
-        """Of the brokers that were there, the figures that are known."""
-        return {name: of for name, of in self.brokers().items() if name not in self.unmeasured}
+        """Of the brokers that were there, the figures that are known; their traffic is that of the
+        bundles that they owned.
+        """
+        return {
+            name: of | (self.carried.get(name) or {})
+            for name, of in self.brokers().items()
+            if name not in self.unmeasured
+        }
 
     def owned(self) -> Counter[str]:
         """Broker → how many bundles it owned."""
@@ -114,11 +125,11 @@ class ClusterThen:
         return True
 
     def uncounted(self) -> set[str]:
-        """Bundles whose owner has recorded no figures of them yet, or of a part of the time."""
+        """Bundles whose owner has recorded no figures of them, or such as are not of the moment."""
         return {
             it.bundle
             for it in self.bundles.values()
-            if it.owner and (it.by != it.owner or it.in_part)
+            if it.owner and (it.by != it.owner or it.doubt)
         }
 
     def sums(self, without: Set[str], *, tenants: bool) -> dict[str, Figures]:

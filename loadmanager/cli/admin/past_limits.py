@@ -26,8 +26,9 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import Stood, say_down
 from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_documents import document_then
-from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
+from loadmanager.cli.admin.past_owners import PastBundle, bundles_at
 from loadmanager.cli.admin.shapes import Document
+from loadmanager.cli.admin.standing import in_bundle
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.admin.where_set import FIELDS, limits_path, rate_text
 from loadmanager.cli.terminal import table

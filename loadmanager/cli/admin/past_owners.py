@@ -12,31 +12,34 @@ from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.nearer_loads import nearer_loads
+from loadmanager.cli.admin.standing import (
+    OwnerChange,
+    Standing,
+    Stands,
+    begin_of,
+    owner_change,
+    times_text,
+)
+from loadmanager.cli.admin.times import time_of_day
 from loadmanager.engine.bundles.ranges import (
     FULL_LOWER,
     FULL_UPPER,
     BundleRange,
     split_bundle_name,
-    topic_hash,
 )
+from loadmanager.engine.history.archived import TRAFFIC
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import OwnershipStep
-from loadmanager.engine.ownership.states import BundleState
+from loadmanager.engine.history.records import BundleLoad
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
-from loadmanager.kit.names import TopicName
 
 EVENTS_MAX = 1_000
 BEFORE_MS = 300_000
 """Changes of owners are read from so long before a moment that has no earlier loads."""
-MEASURED_MS = 20_000
-"""Figures that were recorded so soon after a bundle came do not have all of its traffic."""
 MOVED_NAMED = 3
 STEPS_MAX = 50
 """The last steps of one bundle, by which its owner is known."""
 PAUSE_MS_MAX = 60_000
 """A bundle that is on its way is recorded as given up within this time, once it has an owner."""
-NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
 
 
 @dataclass(slots=True)
@@ -51,29 +54,57 @@ class PastBundle:
     figures: dict[str, float] = field(default_factory=dict)
     by: str | None = None
     """The broker that recorded the figures: the one before, if the owner has recorded none yet."""
+    begin: int | None = None
+    """When that time began."""
     since: int | None = None
     """When the owner got it; None: that is not recorded of lately."""
-    lost: str = ""
+    limited: Sequence[int] = field(default=(), init=False)
+    """When limits changed in that time, or between it and the moment."""
+    lost: str = field(default="", init=False)
     """When the owner's last sign was and when its session ended, if it was lost about then."""
+
+    last: str = field(default="", init=False)
+    """Who had owned it before the whole cluster was down, at that moment."""
 
     @property
     def owner_text(self) -> str | None:
         """The owner for a table, with the doubt of one that was lost about then."""
+        if self.last:
+            return f"none: {self.last} was down"
         return f"{self.owner}, lost about then" if self.lost else self.owner
 
     @property
     def owner_fields(self) -> dict[str, Any]:
         """The same for a document."""
-        return {"owner": self.owner, **({"ownerLost": self.lost} if self.lost else {})}
+        fields = {"owner": self.owner, "ownerLost": self.lost, "lastOwner": self.last}
+        return {name: it for name, it in fields.items() if it or name == "owner"}
 
     @property
     def in_part(self) -> bool:
-        """Whether the figures are of a time in which the owner had it only in part, or not yet: a
-        broker measures over ten seconds, and records what it has measured last.
-        """
-        if self.owner is None or self.since is None or self.at is None:
+        """Whether the figures are of a time in which the owner had it only in part, or not yet."""
+        if self.owner is None or self.since is None or self.begin is None:
             return False
-        return self.by != self.owner or self.at - self.since < MEASURED_MS
+        return self.by != self.owner or self.begin < self.since
+
+    @property
+    def doubt(self) -> str:
+        """Why the figures are not those of the moment; empty: they are, as far as it is known."""
+        if self.in_part:
+            came = f"it came at {time_of_day(self.since or 0)}"
+            by = "" if self.by == self.owner else f"recorded by {self.by}: "
+            return f"{by}{came}" if by else f"in part: {came}"
+        if self.limited:
+            return f"a mean: its limits changed at {times_text(self.limited)}"
+        return ""
+
+    def take_figures(self, standing: Standing) -> None:
+        """Take the figures of the record that stands best for the moment, if its owner has one."""
+        best = None if self.owner is None else standing.bundle(self.bundle, self.owner)
+        if best is None:
+            return
+        loads = best.loads
+        self.at, self.begin, self.by = loads.ts, begin_of(loads), loads.broker
+        self.figures, self.limited = figures(loads, self.bundle), best.limited
 
 
 def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsOfAll]:
@@ -98,14 +129,19 @@ def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsO
         past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
     past.missing |= events.missing
     bundles = _with_losses(owners_at(past.loads, events.events, at_ms), past)
-    with_nearer_figures(bundles, nearer_loads(admin, past, at_ms, ("bundle_load",)))
-    past.notes += moved_lately([it for it in bundles if it.in_part])
+    standing = Standing.of(admin, past, at_ms, BundleLoad.kind)
+    for it in bundles:
+        it.take_figures(standing)
+    standing.say(past, BundleLoad.kind)
+    past.notes += doubts_of(bundles)
     return bundles, past
 
 
 def _with_losses(bundles: list[PastBundle], past: LoadsOfAll) -> list[PastBundle]:
     for it in bundles:
         it.lost = past.lost.get(it.owner or "", "")
+        if past.down:
+            it.owner, it.last, it.lost = None, it.owner or "", ""
     without_figures(bundles, past.unknown)
     return bundles
 
@@ -114,30 +150,54 @@ def without_figures(bundles: Iterable[PastBundle], unknown: Container[str]) -> N
     """Take the figures away that brokers recorded of which no load of the moment is known."""
     for it in bundles:
         if it.by in unknown:
-            it.figures, it.at, it.by = {}, None, None
+            it.figures, it.at, it.begin, it.by = {}, None, None, None
 
 
-def with_nearer_figures(bundles: Iterable[PastBundle], nearer: Iterable[ArchivedLoads]) -> None:
-    """Give bundles the figures that their owners recorded nearer to the moment; not of one that its
-    owner had just got then.
+def carried_by(
+    broker: str, best: Stands | None, bundles: Iterable[PastBundle]
+) -> dict[str, float] | None:
+    """The traffic of all bundles that a broker owned at a moment. None: that of some is not known;
+    or it had none, and nothing came or went in the time of its own record, which says as much.
     """
-    of = {it.broker: it for it in nearer if it.kind == "bundle_load"}
+    own = [it for it in bundles if it.owner == broker]
+    if not all(it.figures for it in own) or not (own or (best is not None and best.moved)):
+        return None
+    return {name: sum(it.figures.get(name, 0.0) for it in own) for name in TRAFFIC}
+
+
+def doubt_of(broker: str, best: Stands | None, bundles: Iterable[PastBundle]) -> str:
+    """Why the load of a broker is not that of the moment; empty: it is, as far as it is known."""
+    doubts = list[str]()
+    if best is not None and best.moved:
+        doubts.append(f"load %: bundles came or went at {times_text(best.moved)}")
+    if count := sum(bool(it.doubt) for it in bundles if it.owner == broker):
+        doubts.append(f"msg/s: not sure of {count_of(count, 'bundle')}")
+    return "; ".join(doubts)
+
+
+def doubts_of(bundles: Iterable[PastBundle]) -> list[str]:
+    """That the figures of bundles are not all of their traffic, or of before and after a limit."""
+    moved, limited = list[PastBundle](), list[PastBundle]()
     for it in bundles:
-        loads = of.get(it.owner or "")
-        if loads is None or it.by != it.owner or it.bundle not in loads.figures:
-            continue
-        if it.since is None or loads.ts - it.since >= MEASURED_MS:
-            it.figures, it.at = figures(loads, it.bundle), loads.ts
+        if it.in_part:
+            moved.append(it)
+        elif it.limited and it.owner is not None:
+            limited.append(it)
+    lines = list[str]()
+    if moved:
+        text = f"{count_of(len(moved), 'bundle')} came to another owner about then"
+        part = "the figures may have only a part of their traffic"
+        lines.append(f"{text}: {part} ({_some_of(moved)})")
+    if limited:
+        text = f"limits of {count_of(len(limited), 'bundle')} were changed about then"
+        lines.append(f"{text}: the figures are means of before and after ({_some_of(limited)})")
+    return lines
 
 
-def moved_lately(bundles: Sequence[PastBundle]) -> list[str]:
-    """That the figures of bundles are not all of their traffic; none: nothing."""
-    if not bundles:
-        return []
+def _some_of(bundles: Sequence[PastBundle]) -> str:
     some = ", ".join(it.bundle for it in bundles[:MOVED_NAMED])
     more = f" and {len(bundles) - MOVED_NAMED} more" if len(bundles) > MOVED_NAMED else ""
-    text = f"{count_of(len(bundles), 'bundle')} came to another owner about then"
-    return [f"{text}: the figures may have only a part of their traffic ({some}{more})"]
+    return f"{some}{more}"
 
 
 def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, LoadsOfAll]:
@@ -149,13 +209,11 @@ def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, 
     left = events_of(admin, ("member",), since_ms=since, until_ms=at_ms, limit=EVENTS_MAX)
     past.missing |= steps.missing | left.missing
     bundles = _with_losses(owners_at(past.loads, [*steps.events, *left.events], at_ms), past)
+    standing = Standing.of(admin, past, at_ms, BundleLoad.kind)
+    for it in bundles:
+        if it.bundle == bundle:
+            it.take_figures(standing)
     return next((it for it in bundles if it.bundle == bundle), PastBundle(bundle, None)), past
-
-
-def in_bundle(topic: TopicName, bundle: str) -> bool:
-    """Whether a bundle has a topic."""
-    namespace, span = split_bundle_name(bundle)
-    return namespace == str(topic.namespace) and topic_hash(str(topic)) in BundleRange.parse(span)
 
 
 def uncovered(bundles: Iterable[str]) -> list[str]:
@@ -194,27 +252,20 @@ def owners_at(
         owns = (it for it in until_then if it.broker == owner)
         shown = next(owns, until_then[-1] if until_then else None)
         if shown is not None:
+            shown_of = figures(shown, bundle)
             bundles.append(
-                PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker, since)
+                PastBundle(bundle, owner, shown.ts, shown_of, shown.broker, begin_of(shown), since)
             )
         elif owner is not None or around:
             bundles.append(PastBundle(bundle, owner, since=since))
     return bundles
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    ts: int
-    broker: str
-    owns: bool
-    """Whether the broker owns the bundle from then on; else it no longer serves it."""
-
-
 @dataclass(slots=True)
 class _Changes:
     """Changes of owners, the oldest first."""
 
-    of_bundle: dict[str, list[_Change]] = field(default_factory=dict)
+    of_bundle: dict[str, list[OwnerChange]] = field(default_factory=dict)
     left: list[tuple[int, str]] = field(default_factory=list)
     """When which broker left."""
     started: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -222,22 +273,20 @@ class _Changes:
 
     def add(self, event: ArchivedEvent) -> None:
         if event.kind == MemberChange.kind:
-            change = event.record_as(MemberChange)
-            if change.event == "starts":
-                self.started[change.of] = event.ts, change.started_at or 0
-            if change.event == "left":
+            member = event.record_as(MemberChange)
+            if member.event == "starts":
+                self.started[member.of] = event.ts, member.started_at or 0
+            if member.event == "left":
                 # A leader may record a loss once the next process has taken bundles already.
-                started_ms, began_ms = self.started.get(change.of, (event.ts, 0))
-                is_before = change.started_at is not None and began_ms > change.started_at
-                self.left.append((started_ms if is_before else event.ts, change.of))
+                started_ms, began_ms = self.started.get(member.of, (event.ts, 0))
+                is_before = member.started_at is not None and began_ms > member.started_at
+                self.left.append((started_ms if is_before else event.ts, member.of))
             return
-        step = event.record_as(OwnershipStep)
-        owns = step.after == BundleState.OWNED.value
-        if owns or (step.after == BundleState.FREE.value and step.before not in NOT_YET_OWNED):
-            changes = self.of_bundle.setdefault(step.bundle, [])
-            fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
-            changes.append(_Change(fenced_ms, step.broker, owns))
-            changes.sort(key=lambda change: change.ts)
+        change = owner_change(event)
+        if change is not None:
+            changes = self.of_bundle.setdefault(change.bundle, [])
+            changes.append(change)
+            changes.sort(key=lambda it: it.ts)
 
     def came_later(self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int) -> bool:
         """Whether nothing is recorded of a bundle until a moment, and the first after it is that

@@ -111,7 +111,7 @@ def _of_change(record: AuditedChange) -> Iterator[str]:
         yield SETTINGS
     if record.what.startswith(STOPS):
         yield record.broker
-    yield from _named_by_path(record.path or "")
+    yield from named_by_path(record.path or "")
     if record.path is None:
         for bundle in dict.fromkeys(_BUNDLE.findall(f"{record.what} {record.after}")):
             yield from _with_namespace(unquote(bundle))
@@ -154,7 +154,7 @@ def _documents(path: str) -> Iterator[str]:
         yield from (path, path.rpartition("/")[0])
 
 
-def _named_by_path(path: str) -> Iterator[str]:
+def named_by_path(path: str) -> Iterator[str]:
     """What a stored document is about."""
     for root in (paths.TOPIC_POLICIES, paths.PARTITIONED_TOPICS, paths.MANAGED_LEDGERS):
         parts = path.removeprefix(f"{root}/").split("/")
