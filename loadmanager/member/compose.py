@@ -53,6 +53,7 @@ from loadmanager.member.world import World
 
 if TYPE_CHECKING:
     from loadmanager.limits.broker import BrokerThrottling
+    from loadmanager.member.limit_records import LimitRecords
     from loadmanager.member.recorder import Recorder
 
 
@@ -200,6 +201,11 @@ class ComposedMember:
         if isinstance(self._unguarded, Counting):
             recorder.counting = self._unguarded.counter
         return recorder
+
+    @property
+    def limit_records(self) -> LimitRecords | None:
+        """What tells what limits did since it was recorded last; None: it is not recorded."""
+        return None if self._recorder is None else self._recorder.limits
 
     def _build_session_keeper(self) -> SessionKeeper:
         session = self.base.settings.live(ZooKeeperSettings).value

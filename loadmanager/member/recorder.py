@@ -12,7 +12,6 @@ from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     BrokerLoad,
     BundleLoad,
-    Throttle,
     TopicLoad,
     broker_load,
     bundle_loads,
@@ -26,17 +25,14 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.history.port import History
 from loadmanager.kit.tasks import Interval, LoopBusy, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
-from loadmanager.limits.limit import Limit
-from loadmanager.limits.schedule import RatedTime
-from loadmanager.limits.stats import Counters
 from loadmanager.member.base import Base
+from loadmanager.member.limit_records import LimitRecords
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import CountedTraffic, Hosting, TopicTraffic, TrafficCounter
 from loadmanager.member.reporter import Reporter
 
-MS_NS = 1_000_000
 AT_ONCE = 200
-"""Bundles or limits recorded before other tasks get their turn."""
+"""Bundles recorded before other tasks get their turn."""
 TOPICS_AT_ONCE = 2_000
 NO_TRAFFIC = NamespaceBundleStats()
 """Of a bundle that came after the last report: what it carried is counted all the same."""
@@ -106,11 +102,13 @@ class Recorder:
     counting: TrafficCounter | None = field(init=False, default=None)
     """None: the host counts nothing, so that loads are recorded as it measured them last."""
     _sampled_s: float = field(init=False)
-    _counters: dict[Limit, Counters] = field(init=False, default_factory=dict)
+    limits: LimitRecords | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Begin the first interval now."""
         self._sampled_s = self.base.clock.monotonic_s()
+        if self.throttling is not None:
+            self.limits = LimitRecords(self.base, self.throttling)
 
     def begin(self) -> None:
         """Record that the member is there, and sample at intervals, in its scope."""
@@ -189,7 +187,8 @@ class Recorder:
             owned = self.ownership.owned()
             _set_means(load, reduce(CountedTraffic.plus, carried.values(), CountedTraffic()))
         self.history.append(load)
-        await self._limits(now_ms, interval_ms)
+        if self.limits is not None:
+            self.history.append(*await self.limits.take(now_ms, interval_ms))
         for start in range(0, len(owned), AT_ONCE):
             part = {it: stats.get(it, NO_TRAFFIC) for it in owned[start : start + AT_ONCE]}
             loads = bundle_loads(
@@ -237,59 +236,3 @@ class Recorder:
             *(each.record(now_ms, self.base.broker_id, interval_ms) for each in busiest)
         )
         return stored, carried
-
-    async def _limits(self, now_ms: int, interval_ms: int) -> None:
-        """Record every limit that has a rate, or had one, with what it did since the last
-        sample.
-        """
-        if self.throttling is None:
-            return
-        sample = now_ms, interval_ms
-        since_ns = self.base.clock.monotonic_ns() - interval_ms * MS_NS
-        before, counters = self._counters, dict[Limit, Counters]()
-        removed, stood_ns = dict[Limit, RatedTime](), dict[Limit, int]()
-        for part in self.throttling.schedule.take_removed():
-            before.setdefault(part.limit, part.began)
-            lasted_ns = part.ended[0] - max(part.began[0], since_ns)
-            stood_ns[part.limit] = stood_ns.get(part.limit, 0) + lasted_ns
-            removed[part.limit] = part
-        for index, limit in enumerate(list(self.throttling.limits())):
-            if index % AT_ONCE == AT_ONCE - 1:
-                await sleep(0)
-            if not limit.active:  # removed meanwhile: the next sample records it
-                counters[limit] = before.get(limit, limit.stats.began)
-                continue
-            now_ns = self.base.clock.monotonic_ns()
-            figures, stats = limit.snapshot(now_ns), limit.stats
-            counters[limit] = now = (*stats.counters(now_ns)[:3], figures.held, stats.waited_ns)
-            part = RatedTime(limit, limit.message_rate(), limit.byte_rate(), stats.began, now)
-            stood = stood_ns.get(limit, 0) + now_ns - max(part.began[0], since_ns)
-            record = self._throttle(part, before.get(limit, part.began), sample, stood)
-            record.queue_length = figures.queue_length
-            self.history.append(record)
-        for limit, part in removed.items():
-            if limit not in counters and part.ended[1:] != before[limit][1:]:
-                self.history.append(self._throttle(part, before[limit], sample, stood_ns[limit]))
-        self._counters = counters
-
-    def _throttle(
-        self, part: RatedTime, before: Counters, sample: tuple[int, int], stood_ns: int
-    ) -> Throttle:
-        """What a limit did in the interval, at whose beginning its counters had been `before`;
-        `sample`: the end of the interval, and how long it was.
-        """
-        limit, ended, (ts, interval_ms) = part.limit, part.ended, sample
-        return Throttle(
-            ts=ts,
-            broker=self.base.broker_id,
-            interval_ms=interval_ms,
-            level=limit.level,
-            limit=limit.name,
-            configured_messages_per_s=part.messages_per_s,
-            configured_bytes_per_s=part.bytes_per_s,
-            delivered_messages_per_s=(ended[1] - before[1]) * 1000 / interval_ms,
-            delivered_bytes_per_s=(ended[2] - before[2]) * 1000 / interval_ms,
-            held=ended[3] - before[3],
-            waited_ms=(ended[4] - before[4]) / MS_NS,
-            stood_ms=min(max(stood_ns, 0) // MS_NS, interval_ms),
-        )

@@ -24,7 +24,7 @@ from loadmanager.cli.admin.downtimes import FRESH_MS, downtimes, lately_down
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
-from loadmanager.cli.admin.past_limits import fresh, in_force, removals, removed_lines
+from loadmanager.cli.admin.past_limits import fresh, in_force, removals, removed_lines, set_later
 from loadmanager.cli.admin.past_owners import PastBundle, bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
@@ -201,7 +201,7 @@ def _limits(
     """
     here = [loads for loads in fresh(past.loads, at_ms) if loads.broker not in gone]
     removed = [it for it in removals(admin, here, at_ms) if in_force(it.limit, it.broker, bundles)]
-    over = {(it.broker, it.limit) for it in removed}
+    over = {(it.broker, it.limit) for it in (*removed, *set_later(admin, here, at_ms))}
     waits = [
         (of["waited_ms"], name, loads.broker)
         for loads in here

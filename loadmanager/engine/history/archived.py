@@ -34,9 +34,10 @@ BROKER = (
     *("usage", *TRAFFIC, "bundles", "topics", "producers", "consumers"),
     *(f"{resource}_{part}" for resource in RESOURCES for part in ("usage", "limit")),
 )
+DELIVERED = ("delivered_messages_per_s", "delivered_bytes_per_s")
 LIMIT = (
     *("configured_messages_per_s", "configured_bytes_per_s"),
-    *("delivered_messages_per_s", "delivered_bytes_per_s"),
+    *DELIVERED,
     *("held", "waited_ms", "queue_length"),
 )
 CLUSTER = "cluster"
@@ -76,7 +77,12 @@ def _broker(record: BrokerLoad) -> tuple[str, tuple[float, ...]]:
 
 
 def _limit(record: Throttle) -> tuple[str, tuple[float, ...]]:
-    figures = tuple(getattr(record, column) for column in LIMIT)
+    """What a limit delivered is kept as the mean of the time in which it had its rates."""
+    stood_ms = record.interval_ms if record.stood_ms is None else max(record.stood_ms, 1)
+    whole = record.interval_ms / stood_ms
+    figures = tuple(
+        getattr(record, column) * (whole if column in DELIVERED else 1.0) for column in LIMIT
+    )
     return limit_name(record.level, record.limit), figures
 
 
