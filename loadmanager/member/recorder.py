@@ -30,12 +30,13 @@ from loadmanager.member.limit_records import LimitRecords
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import CountedTraffic, Hosting, TopicTraffic, TrafficCounter
 from loadmanager.member.reporter import Reporter
+from loadmanager.member.traffic import bundle_traffic
 
 AT_ONCE = 200
 """Bundles recorded before other tasks get their turn."""
 TOPICS_AT_ONCE = 2_000
 NO_TRAFFIC = NamespaceBundleStats()
-"""Of a bundle that came after the last report: what it carried is counted all the same."""
+"""Of a bundle that is not served yet, or no more: what it carried is counted all the same."""
 
 
 def _rates(carried: CountedTraffic, interval_ms: int) -> dict[str, float]:
@@ -184,7 +185,7 @@ class Recorder:
         )
         owned, stats = list(report.last_stats), report.last_stats
         if self.counting is not None:
-            owned = self.ownership.owned()
+            owned, stats = self.ownership.owned(), await bundle_traffic(self.hosting)
             _set_means(load, reduce(CountedTraffic.plus, carried.values(), CountedTraffic()))
         self.history.append(load)
         if self.limits is not None:

@@ -11,8 +11,14 @@ from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in
 from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.away import away_text
-from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
-from loadmanager.cli.admin.past_owners import doubts_of, owners_at, uncovered
+from loadmanager.cli.admin.differences import (
+    ClusterThen,
+    causes_of,
+    count_clients,
+    departed,
+    there_at,
+)
+from loadmanager.cli.admin.past_owners import PastBundle, doubts_of, owners_at, uncovered
 from loadmanager.cli.admin.standing import _follow
 from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
@@ -538,6 +544,35 @@ async def test_nothing_is_carried_while_no_broker_runs(
         out = await compared(before, after)
         assert "led all the time" not in out
         assert "traffic is not compared" not in out
+
+
+@pytest.mark.parametrize(
+    ("counted_ms", "producers", "consumers"),
+    [(5_000, 5.0, 8.0), (10_000, 5.0, 8.0), (20_000, 4.0, 7.0), (30_000, 2.0, 7.0)],
+)
+def test_clients_are_counted_as_they_were_at_a_moment(
+    counted_ms: int, producers: float, consumers: float
+) -> None:
+    """Whenever the record ended that counted them: before the moment, or after it. Clients of
+    another broker or of a topic of another bundle do not count.
+    """
+    bundle, topic = f"acme/orders/{LOW}", a_topic("acme/orders", LOW)
+    elsewhere = a_topic("acme/orders", HIGH)
+
+    def client(ts: int, event: str, **more: Any) -> ClientStep:
+        of = {"broker": "b", "what": "producer", "topic": topic, "name": "p", **more}
+        return ClientStep(ts=ts, event=event, **of)
+
+    steps = [
+        client(11_000, "left"), client(16_000, "left"), client(17_000, "attached"),
+        client(21_000, "left"), client(22_000, "left"),
+        client(12_000, "left", broker="other"), client(12_000, "left", topic=elsewhere),
+        client(12_000, "left", what="consumer"),
+    ]  # fmt: skip
+    figures = {"producers": producers, "consumers": consumers}
+    of = PastBundle(bundle, "b", counted_ms, figures, "b")
+    count_clients([of], steps, 15_000)
+    assert of.figures == {"producers": 4.0, "consumers": 7.0}
 
 
 def test_clients_that_are_missing_were_there_then() -> None:

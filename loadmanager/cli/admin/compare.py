@@ -28,6 +28,7 @@ from loadmanager.cli.admin.differences import (
     ClusterThen,
     Missing,
     changed_owners,
+    count_clients,
     cut_off_by,
     missing_of,
     rate_of,
@@ -66,6 +67,7 @@ from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Ownership
 from loadmanager.engine.history.waits import Key, Loss
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.interruptions import all_losses, losses_in
 
 SINCE_MS = 600_000
@@ -73,6 +75,9 @@ EVENTS_MAX = 2_000
 """Records of one sort between the two moments that are looked through, the last ones."""
 MEMBERS_MAX = 1_000
 CHANGES_MAX = 1_000
+BESIDE_MS = 2 * MINUTE_MS
+"""A record that stands for a moment ends so long before or after it, at most."""
+CLIENTS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left")
 STARTED_MS = 20_000
 """The load that a broker records so soon after its start is that of starting."""
 LINES = 10
@@ -167,9 +172,8 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     ends = max([until_ms, *(it.ts for it in pasts[1].loads)])
     owners = _between(admin, begin_ms, ends, OwnershipStep.kind)
     moves = _between(admin, since_ms, until_ms, "decision.move")
-    clients = _between(
-        admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
-    )
+    # Who came and left between a moment and the end of a record about it counts, too.
+    clients = _between(admin, since_ms - BESIDE_MS, ends + BESIDE_MS, *CLIENTS)
     downs = [it for it in downtimes(admin, since_ms) if it.begin < until_ms]
     losses = _losses(members.events, downs, since_ms, until_ms)
     cut_off, there, unknown, silent = _cut_off(admin, losses, since_ms, until_ms)
@@ -177,6 +181,10 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     changes.changes = list(filter(is_decided, changes.changes))
     both = zip(pasts, (since_ms, until_ms), strict=True)
     moments = [_moment(admin, past, at_ms, members.events, owners.events) for past, at_ms in both]
+    steps = _oldest_first(clients.events)
+    for moment in moments:
+        of = (it.record_as(ClientStep) for it in steps)
+        count_clients(moment.bundles.values(), of, moment.at_ms)
     between = [*owners.events, *moves.events, *members.events]
     notes = [*pasts[0].notes, *pasts[1].notes, *unknown]
     for events, what in ((owners, "owners"), (moves, "moves"), (clients, "clients")):
@@ -187,7 +195,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         now=moments[1],
         members=[it.record_as(MemberChange) for it in _oldest_first(members.events)],
         between=[it for it in _oldest_first(between) if since_ms < it.ts <= until_ms],
-        clients=_oldest_first(clients.events),
+        clients=[it for it in steps if since_ms < it.ts <= until_ms],
         cut_off=cut_off,
         there=there,
         changes=changes,

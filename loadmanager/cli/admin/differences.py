@@ -369,6 +369,25 @@ def _quiet_topics(
     return quiet, whole and then.has_all_topics()
 
 
+def count_clients(bundles: Iterable[PastBundle], steps: Iterable[ClientStep], at_ms: int) -> None:
+    """Have bundles with figures of the owner of a moment count its clients as they were then: they
+    were counted at the end of a record's time, and who came or left between is recorded.
+    """
+    of_namespace = dict[str, list[PastBundle]]()
+    for it in bundles:
+        if it.at is not None and it.by == it.owner:
+            of_namespace.setdefault(split_bundle_name(it.bundle)[0], []).append(it)
+    for step in steps:
+        for it in of_namespace.get((step.topic or "").partition("://")[2].rpartition("/")[0], ()):
+            counted_ms, what = it.at or 0, f"{step.what}s"
+            is_between = min(counted_ms, at_ms) < step.ts <= max(counted_ms, at_ms)
+            if step.broker != it.owner or not is_between or what not in it.figures:
+                continue
+            if in_bundle(TopicName.parse(step.topic or ""), it.bundle):
+                sign = 1 if (step.event == "attached") == (counted_ms < at_ms) else -1
+                it.figures[what] = max(0.0, it.figures[what] + sign)
+
+
 def departed(
     events: Iterable[ArchivedEvent], then_ms: int, there: Set[Key] = frozenset()
 ) -> list[ClientStep]:
