@@ -29,7 +29,7 @@ from loadmanager.cli import main
 from loadmanager.cli.admin.archives import records_since
 from loadmanager.cli.admin.leaders import terms_text
 from loadmanager.cli.admin.story import _rates
-from loadmanager.cli.admin.times import clock, parse_moment, time_of_day
+from loadmanager.cli.admin.times import clock, parse_moment, said_of_yesterday, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.clients import REFUSED, ClientStep
@@ -87,6 +87,25 @@ def test_times(text: str, wanted: str | None) -> None:
     """As people write them; a time of the day is the last such time."""
     moment = parse_moment(text, NOW)
     assert (None if moment is None else moment.isoformat()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("04:12", "04:12 is still to come today: 2026-11-26 04:12:00Z is taken"),
+        ("05:31+02:00", "05:31+02:00 is still to come today: 2026-11-26 03:31:00Z is taken"),
+        ("05:29+02:00", ""),
+        ("03:12", ""),
+        ("yesterday 04:12", ""),
+        ("10m", ""),
+        ("2026-11-20", ""),
+    ],
+)
+def test_that_a_time_of_yesterday_is_taken_is_said(text: str, said: str) -> None:
+    """Of a time of the day that is still to come; not of one that was, or that names its day."""
+    moment = parse_moment(text, NOW)
+    assert moment is not None
+    assert said_of_yesterday(text, moment, NOW) == said
 
 
 @pytest.mark.parametrize(

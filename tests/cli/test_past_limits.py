@@ -291,20 +291,24 @@ async def test_whom_limits_had_wait(tmp_path: Path, capsys: pytest.CaptureFixtur
             freed(40, "c:9", 100),
             step(20, "held", "c:4", what="connection", held_ms=5_000, reason="t publish"),
             MemberChange(ts=begin + 21 * MINUTE, broker=name, of=name, event="stops"),
+            step(25, "held", "c:5", what="connection", held_ms=1_000, reason="t publish"),
+            MemberChange(ts=begin + 25 * MINUTE + 60_000, broker="b", of=name, event="left",
+                         how="lost", unheard_ms=22_000),
         )  # fmt: skip
         times = ("--since", clock(begin), "--until", clock(begin + 30 * MINUTE))
         rows = await shell.json("limits", "list", "--clients", *times)
-        *most, third = [(it["connection"], it["held_ms"], it["times"]) for it in rows[:3]]
+        *most, third, fourth = [(it["connection"], it["held_ms"], it["times"]) for it in rows[:4]]
         assert most == [("c:2", 100_000, 1), ("c:1", 80_000, 2)]
         assert third == ("c:4", 65_000, 1)  # its broker stopped
-        others = rows[3:]
+        assert fourth == ("c:5", 39_000, 1)  # its broker was lost, after its last sign
+        others = rows[4:]
         assert len(others) == 20
         assert rows[1]["producers"] == [{"name": "p1", "topic": f"{TOPIC}1"}]
         assert rows[1]["limits"] == ["t publish"]
         out = (await shell.run("limits", "list", "--clients", *times))[1]
         assert f"p2 on {TOPIC}2" in out
-        assert "23 connections held" in out
-        assert "and 3 more, that were held for less: --json has them" in out
+        assert "24 connections held" in out
+        assert "and 4 more, that were held for less: --json has them" in out
         out = (await shell.run("limits", "list", "127.0.0.1:1", "--clients", *times))[1]
         assert "limits held no connection for 5 s, as far as it is recorded" in out
         assert (await shell.run("limits", "list", "--clients", "--at", "1h"))[0] == 2
