@@ -9,8 +9,10 @@ import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in, written
 from cli.test_admin_command import Shell
+from clusters.running import eventually
 
 from loadmanager.cli.admin.away import away_text
+from loadmanager.cli.admin.brokers import still_gone
 from loadmanager.cli.admin.differences import (
     ClusterThen,
     causes_of,
@@ -18,6 +20,7 @@ from loadmanager.cli.admin.differences import (
     departed,
     there_at,
 )
+from loadmanager.cli.admin.downtimes import back_lately
 from loadmanager.cli.admin.past_owners import PastBundle, doubts_of, owners_at, uncovered
 from loadmanager.cli.admin.standing import _follow
 from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
@@ -38,6 +41,7 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.documents.members import AbsentBroker
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
 LOW, HIGH = "0x00000000_0x80000000", "0x80000000_0xffffffff"
@@ -734,3 +738,54 @@ async def test_a_story_ends_with_the_time_without_an_owner(
         out = (await shell.run("history", bundle, *since, *until))[1]
         assert "(3 min) it always had an owner that served it" in out
         assert "Of before" not in out
+
+
+def test_who_was_back_by_a_moment_is_told() -> None:
+    """Whoever left shortly before it; not one that was away then, nor one of long before."""
+
+    def at(ts: int, event: str, of: str, **more: Any) -> ArchivedEvent:
+        record = {"ts": ts, "broker": "a", "of": of, "event": event, **more}
+        return ArchivedEvent(ts, "member", ts, ts, 1, record)
+
+    then = 100 * MINUTE
+    events = [
+        at(then - 90 * MINUTE, "left", "early", how="lost"),
+        at(then - 89 * MINUTE, "starts", "early"),
+        at(then - 60_000, "left", "b", how="lost", leftAt=then - 61_000),
+        at(then - 50_000, "starts", "b"),
+        at(then - 40_000, "left", "away", how="lost"),
+        at(then - 30_000, "left", "c", how="stopped"),
+        at(then + 1_000, "starts", "c"),
+        at(then - 20_000, "starts", "new"),
+    ]
+    newest_first = sorted(events, key=lambda it: -it.ts)
+    assert back_lately(newest_first, then) == [
+        f"b: lost at {clock(then - 61_000)}, 61 s before; back at {clock(then - 50_000)}"
+    ]
+
+
+def test_a_broker_that_is_registered_is_not_listed_as_gone() -> None:
+    """The leader says so until it has noted that the broker is back."""
+    absent = [
+        AbsentBroker(broker=name, left_at=1, how="lost", back_at=2 if name == "c" else None)
+        for name in "abc"
+    ]
+    assert [it.broker for it in still_gone(absent, ["b"])] == ["a"]
+
+
+async def test_what_a_new_owner_has_not_measured_is_not_shown_as_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For two periods of statistics; a line names it."""
+    bundle = "acme/orders/0x00000000_0x40000000"
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        await served.own(bundle, at=0)
+
+        async def read() -> str:
+            return (await shell.run("bundles", "list", "acme/orders"))[1]
+
+        await eventually(read, lambda text: "not measured whole yet: " + bundle in text)
+        row = next(it for it in await shell.json("bundles", "list", "acme/orders") if it["owner"])
+        rates = ("msgRateIn", "msgRateOut", "kibPerSecondIn", "kibPerSecondOut")
+        assert (row["bundle"], {row[it] for it in rates}) == (bundle, {None})

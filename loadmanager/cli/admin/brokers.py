@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -51,6 +51,7 @@ from loadmanager.engine.history.records import BrokerLoad
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.last_seen import BrokerSeen, LastSeen
+from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.documents.moves import CordonShown
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
@@ -91,8 +92,7 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     absent, lapses, _ = who_left(admin, cluster.absent, cluster.at)
     gone = [
         (absence.broker, "gone", *[None] * 7, absence_text(absence, cluster.at, lapses))
-        for absence in absent
-        if absence.gone
+        for absence in still_gone(absent, present)
     ]
     names = {row[0] for row in gone}
     rows = [row for row in rows if row[0] not in names or row[1] != "gone"]
@@ -110,9 +110,16 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     data += [
         {"broker": absence.broker, "leader": False, "active": False, "absence": fields}
         for absence, fields in zip(cluster.absent, raw.get("absent", []), strict=True)
-        if absence.gone
+        if absence in still_gone(cluster.absent, present)
     ]
     return Output(data, tuple(parts))
+
+
+def still_gone(absent: Iterable[AbsentBroker], present: Collection[str]) -> list[AbsentBroker]:
+    """Those that left and are not there: the leader notes that one is back some time after it is
+    registered.
+    """
+    return [it for it in absent if it.gone and it.broker not in present]
 
 
 def silent_of(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:

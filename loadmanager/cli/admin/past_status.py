@@ -20,7 +20,7 @@ from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.downtimes import FRESH_MS, downtimes, lately_down
+from loadmanager.cli.admin.downtimes import FRESH_MS, back_lately, downtimes, lately_down
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
@@ -63,6 +63,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         *past.outages,
         *lately_down(downtimes(admin, at_ms - FRESH_MS), at_ms),
         *_brokers(brokers),
+        *back_lately(leader.events.events, at_ms)[:NAMED_MAX],
         leader.text,
         *switched_off_at(admin, at_ms),
         *pause_then(admin, at_ms),
