@@ -80,11 +80,8 @@ class GoalPlanning:
                 snapshot = await in_pieces(published.as_reported(snapshot, dict(owners)))
             if not snapshot.reports:
                 raise NotFoundError("No broker has reported its load to this leader yet")
-            memory: BalancedMemory = self.load_manager.memories.of(balanced.SHEDDER)
-            remembered = memory.model
             usage = self.load_manager.usage
-            before = usage.learned
-            learned = remembered if remembered.brokers else before
+            learned = usage.base(self.load_manager.memories)
             pieces = planner.planning(
                 snapshot,
                 settings,
@@ -93,6 +90,7 @@ class GoalPlanning:
                 learned=learned,
                 leaving=leaving,
                 came=came,
+                losing=self._losing,
                 patient=patient,
             )
             try:
@@ -102,7 +100,7 @@ class GoalPlanning:
                     f"Broker {error.args[0]} is not active: the brokers are "
                     f"{', '.join(sorted(snapshot.reports))}"
                 ) from None
-            if not remembered.brokers and usage.learned is before:
+            if usage.own and usage.base(self.load_manager.memories) is learned:
                 usage.learned = made.learned
             self._losing = made.losing
             return made

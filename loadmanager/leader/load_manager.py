@@ -228,17 +228,20 @@ class LoadManager:
         view = self.cluster.view
         if view.knows_owners:
             pieces = published.as_reported(self.snapshot(settings), dict(view.owners))
-            self._look_at_usage(await in_pieces(pieces), settings)
+            self._look_at_usage(await in_pieces(pieces), settings, by_shedder=False)
         began_s = self.term.clock.monotonic_s()
         self.moves.look_again()
         snapshot = self.snapshot(settings)
-        before, draws = self.memories, Draws(self.term.rng)
+        before, draws = self.usage.resumed(self.memories, settings), Draws(self.term.rng)
+        self.memories = before
         plan, self.memories = self._plan(snapshot, settings, draws)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
         if not snapshot.extensible:
-            self._look_at_usage(snapshot, settings)
+            models = [each.of(balanced.SHEDDER).model for each in (before, self.memories)]
+            by_shedder = models[0] is not models[1]
+            self._look_at_usage(snapshot, settings, by_shedder=by_shedder)
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         if carry_out is None:
             moves: Sequence[Move] = self.moves.decide(plan.unloads, Author.CYCLE)
@@ -265,9 +268,11 @@ class LoadManager:
         skip = Skip("cluster", "Paused", "what is decided waits until moves go on")
         return dataclasses.replace(plan, skipped=(skip, *plan.skipped))
 
-    def _look_at_usage(self, reported: ClusterSnapshot, settings: StrategySettings) -> None:
+    def _look_at_usage(
+        self, reported: ClusterSnapshot, settings: StrategySettings, *, by_shedder: bool
+    ) -> None:
         """Take up the reports of a cycle in the model, and record the sensors that it doubts."""
-        if doubts := self.usage.look(reported, settings, self.memories):
+        if doubts := self.usage.look(reported, settings, self.memories, by_shedder=by_shedder):
             self.record_plan(Plan("UsageModel", skipped=doubts))
 
     def _remember_cycle(

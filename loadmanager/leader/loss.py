@@ -94,7 +94,7 @@ async def rehomed(
                 isolated[namespace] = bool(filters.may_serve(snapshot, namespace)[1])
             total.bundles.append(_lost(bundle, placement, isolated=isolated[namespace]))
         await sleep(0)
-    usages = load_manager.usage.with_more(whole, settings, load_manager.memories, total.traffic)
+    usages = load_manager.usage.with_more(whole, settings, total.traffic)
     total.remaining = [
         RemainingBroker(broker=name, usage=now, usage_after=then, usage_error=error)
         for name, (now, then, error) in sorted(usages.items())

@@ -1,6 +1,7 @@
 """What brokers use by the model, whatever strategy is in force: for operators, goals and metrics.
 
-`BalancedShedder` learns the model in its own memory; while another strategy is in force, this does.
+`BalancedShedder` learns the model in its own memory; where it does not act, as while balancing is
+off, this does, and gives it back what it learned meanwhile.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy as np
 from loadmanager.engine.load.headroom import Headroom
 from loadmanager.engine.load.learned import NOTHING_LEARNED, Learned
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_fit import fit
+from loadmanager.engine.load.usage_fit import fit, just_moved
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Skip
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import balanced
+from loadmanager.engine.strategies.shedding.balanced import BalancedMemory
 from loadmanager.kit.reason import Reason
 
 HEADROOM_MS = 300_000
@@ -78,6 +80,9 @@ class ModelledUsage:
     """What the model says of the brokers since the last cycle."""
 
     learned: Learned = NOTHING_LEARNED
+    """What the model was made of; goals that look between two cycles learn here, too, if `own`."""
+    own: bool = True
+    """Whether `BalancedShedder` did not learn in the last cycle."""
     usages: dict[str, tuple[float, float]] = field(default_factory=dict)
     """brokerId → the usage of its most used resource, and the mean error of that; fractions."""
     headroom: SteadyHeadroom | None = None
@@ -95,16 +100,38 @@ class ModelledUsage:
         modelled = self.usages.get(broker)
         return shown if modelled is None or broker not in self.doubts else modelled[0]
 
+    def resumed(self, memories: Memories, settings: StrategySettings) -> Memories:
+        """The memories with which a cycle begins: `BalancedShedder` goes on with what was learned
+        while it did not learn.
+        """
+        if not self.own or not self.learned.brokers or settings.shedder != balanced.SHEDDER.name:
+            return memories
+        memory: BalancedMemory = memories.of(balanced.SHEDDER)
+        return memories.remember(balanced.SHEDDER, replace(memory, model=self.learned))
+
+    def base(self, memories: Memories) -> Learned:
+        """What is learned so far, here or by an earlier leader's `BalancedShedder`."""
+        remembered: Learned = memories.of(balanced.SHEDDER).model
+        return self.learned if self.learned.brokers else remembered
+
     def look(
-        self, snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
+        self,
+        snapshot: ClusterSnapshot,
+        settings: StrategySettings,
+        memories: Memories,
+        *,
+        by_shedder: bool,
     ) -> tuple[Skip, ...]:
         """Take up the reports of a cycle, in the extensible manager what was published as such;
         returns the sensors that are doubted since this one, and that no strategy tells.
+        `by_shedder`: `BalancedShedder` has learned from them, and tells.
         """
         if not snapshot.reports:
             return ()
-        by_shedder = self._by_shedder(memories)
-        model = self._fitted(snapshot, settings, memories, learning=not by_shedder)
+        self.own = not by_shedder
+        if by_shedder:
+            self.learned = memories.of(balanced.SHEDDER).model
+        model = self._fitted(snapshot, settings, self.base(memories), learning=self.own)
         carried = model.used.tolist()
         errors = model.error.tolist()
         names = snapshot.columns.names
@@ -136,7 +163,6 @@ class ModelledUsage:
         self,
         snapshot: ClusterSnapshot,
         settings: StrategySettings,
-        memories: Memories,
         more: Mapping[str, Sequence[tuple[str, float]]],
     ) -> dict[str, tuple[float, float, float]]:
         """brokerId → its usage now, that with these bundles and their bytes/s in addition, and the
@@ -144,7 +170,7 @@ class ModelledUsage:
         """
         if not snapshot.reports or not self.usages:
             return {}
-        model = self._fitted(snapshot, settings, memories, learning=False)
+        model = self._fitted(snapshot, settings, self.learned, learning=False)
         if not model.trusted.any():
             return {}
         names = snapshot.columns.names
@@ -156,19 +182,9 @@ class ModelledUsage:
         }
 
     @staticmethod
-    def _by_shedder(memories: Memories) -> bool:
-        remembered: Learned = memories.of(balanced.SHEDDER).model
-        return bool(remembered.brokers)
-
     def _fitted(
-        self,
-        snapshot: ClusterSnapshot,
-        settings: StrategySettings,
-        memories: Memories,
-        *,
-        learning: bool,
+        snapshot: ClusterSnapshot, settings: StrategySettings, learned: Learned, *, learning: bool
     ) -> UsageModel:
-        remembered: Learned = memories.of(balanced.SHEDDER).model
-        learned = remembered if self._by_shedder(memories) else self.learned
         columns, averages = snapshot.columns, snapshot.averages
-        return fit(columns, averages, settings.weights, learned, learning=learning)
+        moved = just_moved(snapshot.recently_unloaded_ms, snapshot.now_ms) if learning else ()
+        return fit(columns, averages, settings.weights, learned, learning=learning, moved=moved)

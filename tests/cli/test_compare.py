@@ -21,7 +21,7 @@ from loadmanager.cli.admin.differences import (
     there_at,
 )
 from loadmanager.cli.admin.downtimes import back_lately
-from loadmanager.cli.admin.past_owners import PastBundle, doubts_of, owners_at, uncovered
+from loadmanager.cli.admin.past_owners import doubts_of, uncovered
 from loadmanager.cli.admin.standing import _follow
 from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
@@ -42,6 +42,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.owners_then import PastBundle, owners_at
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
 LOW, HIGH = "0x00000000_0x80000000", "0x80000000_0xffffffff"

@@ -18,12 +18,18 @@ from loadmanager.leader.usage import HEADROOM_MS, HeadroomLately
 CYCLES = 30
 
 
-async def shown(led: Led, *, stuck_after: int) -> list[tuple[float | None, str | None]]:
+async def shown(
+    led: Led, *, stuck_after: int, then: StrategySettings | None = None
+) -> list[tuple[float | None, str | None]]:
     """The modelled usage of broker 1 and the doubt in its sensor, cycle by cycle: all brokers have
-    30 to 60 % of CPU by their traffic; broker 1's sensor shows 10 % from some cycle on.
+    30 to 60 % of CPU by their traffic; broker 1's sensor shows 10 % from some cycle on, when other
+    settings come into force.
     """
     lines: list[tuple[float | None, str | None]] = []
+    began_ms = 1000 if led.view.knows_owners else led.load_manager.term.clock.now_ms()
     for cycle in range(CYCLES):
+        if cycle == stuck_after and then is not None:
+            led.strategies.set(then)
         for index in range(4):
             load = 0.3 + 0.1 * index
             stats = {
@@ -34,12 +40,12 @@ async def shown(led: Led, *, stuck_after: int) -> list[tuple[float | None, str |
             cpu = 100 * load * (1 + 0.05 * (cycle % 2))
             cpu = 10 + cycle % 2 if index == 1 and cycle >= stuck_after else cpu
             if not led.view.knows_owners:
-                await led.report(index, stats, cpu=cpu, at_ms=1000 + cycle)
+                await led.report(index, stats, cpu=cpu, at_ms=began_ms + cycle)
                 continue
             if cycle == 0:
                 await led.fleet.brokers[index].acquire(*stats)
                 await led.until(lambda bundles=set(stats): bundles <= led.view.owners.keys())
-            await led.publish(index, stats, cpu=cpu, at_ms=1000 + cycle)
+            await led.publish(index, stats, cpu=cpu, at_ms=began_ms + cycle)
         await led.shed()
         broker = next(one for one in led.overview.cluster(9).brokers if one.broker == "b1:8080")
         lines.append((broker.modelled, broker.sensor and broker.sensor.code))
@@ -61,6 +67,33 @@ async def test_a_sensor_that_lies_is_told_within_minutes(shedder: str) -> None:
         assert first - 15 <= 6
         skips = [skip for plan in led.observed for skip in plan.skipped]
         assert "SensorMistrusted" in {skip.code for skip in skips if skip.what == "b1:8080"}
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        StrategySettings(shedder="BalancedShedder", shedding_enabled=False),
+        StrategySettings(shedder="ThresholdShedder"),
+    ],
+)
+async def test_what_balanced_shedder_learned_is_learned_on_without_it(
+    then: StrategySettings,
+) -> None:
+    """Balancing is switched off, or another shedder configured: goals and the page go by the model
+    of now.
+    """
+    settings = StrategySettings(shedder="BalancedShedder")
+    async with led_fleet(4, bundles=16, strategies=settings) as led:
+        lines = await shown(led, stuck_after=15, then=then)
+        assert {code for _, code in lines[:15]} == {None}
+        modelled, code = lines[-1]
+        assert code == "SensorMistrusted"
+        assert modelled is not None
+        assert 0.3 < modelled < 0.5
+        led.strategies.set(settings)
+        await led.shed()  # it goes on with what was learned meanwhile
+        skips = [skip for skip in led.observed[-1].skipped if skip.what == "b1:8080"]
+        assert [skip.code for skip in skips] == ["SensorMistrusted"]
 
 
 async def test_sensors_that_agree_are_not_doubted() -> None:

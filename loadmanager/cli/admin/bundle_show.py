@@ -18,7 +18,7 @@ from loadmanager.cli.admin.moves import pins_at
 from loadmanager.cli.admin.names_then import nothing_then, unknown_then
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
-from loadmanager.cli.admin.past_owners import PastBundle, bundle_at, bundles_at
+from loadmanager.cli.admin.past_owners import bundle_at, bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import (
     once_resumed,
@@ -29,7 +29,6 @@ from loadmanager.cli.admin.sentences import (
 )
 from loadmanager.cli.admin.settings import switched_off_at
 from loadmanager.cli.admin.silence import silence_of
-from loadmanager.cli.admin.standing import in_bundle
 from loadmanager.cli.admin.status import of_daemon
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.topics import is_missing
@@ -40,6 +39,7 @@ from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.decisions import BundleStory, DecisionShown
 from loadmanager.leader.documents.moves import PinShown
+from loadmanager.leader.owners_then import PastBundle, in_bundle
 from loadmanager.leader.story import CLUSTER
 
 DECISIONS_MAX = 100

@@ -37,7 +37,7 @@ from loadmanager.cli.admin.moves import (
     pin_text,
 )
 from loadmanager.cli.admin.names_then import nothing_then
-from loadmanager.cli.admin.past_owners import bundles_at
+from loadmanager.cli.admin.past_owners import bundles_at, doubt_text
 from loadmanager.cli.admin.shapes import BundleStatsShown
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.terminal import Cell, table
@@ -110,9 +110,10 @@ def _came_lately(admin: AdminClient) -> dict[tuple[str, str], int]:
     statistics yet, as far as archives tell.
     """
     from loadmanager.cli.admin.archives import events_of  # these take time
-    from loadmanager.cli.admin.standing import STEPS_MAX, owner_change
+    from loadmanager.cli.admin.standing import STEPS_MAX
     from loadmanager.cli.admin.status import measured_after_ms
     from loadmanager.engine.history.records import OwnershipStep
+    from loadmanager.leader.owners_then import owner_change
 
     since_ms = now_ms() - round(measured_after_ms(admin))
     try:
@@ -174,7 +175,7 @@ def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> 
             **it.owner_fields,
             "at": it.at,
             **it.figures,
-            **({"doubt": it.doubt} if it.doubt else {}),
+            **({"doubt": doubt} if (doubt := doubt_text(it)) else {}),
         }
         for it in bundles
     ]
@@ -185,7 +186,7 @@ def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> 
             int(row["topics"]) if "topics" in row else None,
             *(row.get(name) for name in ("msg_rate_in", "msg_rate_out")),
             *(_per(row.get(f"msg_throughput_{way}"), 1024) for way in ("in", "out")),
-            it.doubt,
+            doubt_text(it),
         )
         for it, row in zip(bundles, data, strict=True)
     ]

@@ -53,7 +53,7 @@ from loadmanager.cli.admin.past_owners import (
     BEFORE_MS,
     carried_by,
     doubt_of,
-    owners_at,
+    take_figures,
     without_figures,
 )
 from loadmanager.cli.admin.standing import Standing
@@ -69,6 +69,7 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.interruptions import all_losses, losses_in
+from loadmanager.leader.owners_then import owners_at
 
 SINCE_MS = 600_000
 EVENTS_MAX = 2_000
@@ -237,7 +238,7 @@ def _moment(
     without_figures(owned, past.unknown)
     standing = Standing.of(admin, past, at_ms, *KINDS)
     for it in owned:
-        it.take_figures(standing)
+        take_figures(it, standing)
     loads, doubts = list[ArchivedLoads](), dict[str, str]()
     carried = dict[str, dict[str, float] | None]()
     for each in (it for it in past.loads if it.broker not in past.unknown):

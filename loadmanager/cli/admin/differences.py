@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from loadmanager.cli.admin.archives import figures
-from loadmanager.cli.admin.past_owners import PastBundle
-from loadmanager.cli.admin.standing import in_bundle
+from loadmanager.cli.admin.past_owners import doubt_text
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of
@@ -22,6 +20,7 @@ from loadmanager.engine.ownership.states import BundleState, LifeCause
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.owners_then import PastBundle, figures, in_bundle
 
 QUIET = 0.0005
 """Fewer messages/s are none: they are rounded away."""
@@ -129,7 +128,7 @@ class ClusterThen:
         return {
             it.bundle
             for it in self.bundles.values()
-            if it.owner and (it.by != it.owner or it.doubt)
+            if it.owner and (it.by != it.owner or doubt_text(it))
         }
 
     def sums(self, without: Set[str], *, tenants: bool) -> dict[str, Figures]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmanager.cli.admin.archives import LoadsOfAll, figures, loads_at
+from loadmanager.cli.admin.archives import LoadsOfAll, loads_at
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
-from loadmanager.cli.admin.past_owners import PastBundle, bundles_at
-from loadmanager.cli.admin.standing import Standing, Stands, in_bundle, times_text
+from loadmanager.cli.admin.past_owners import bundles_at
+from loadmanager.cli.admin.standing import Standing, Stands, times_text
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.records import TopicLoad
 from loadmanager.kit.history.archive_answers import ArchivedLoads
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.owners_then import PastBundle, figures, in_bundle
 
 COUNTS = ("producers", "consumers", "backlog_messages")
 """What is counted when it is recorded; the rest are means of the time before."""

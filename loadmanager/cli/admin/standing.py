@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loadmanager.cli.admin.archives import (
-    MEANS_MS,
     LoadsOfAll,
     events_of,
     fields_of_change,
@@ -19,7 +18,7 @@ from loadmanager.cli.admin.archives import (
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.times import time_of_day
 from loadmanager.cli.admin.where_set import FIELDS
-from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.archived import named_by_path
 from loadmanager.engine.history.records import (
     AuditedChange,
@@ -29,36 +28,17 @@ from loadmanager.engine.history.records import (
     TopicLoad,
 )
 from loadmanager.engine.load.wishes import LIMIT_NAMES
-from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.errors import LoadManagerError
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
+from loadmanager.kit.history.archive_answers import ArchivedLoads
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.owners_then import OwnerChange, begin_of, in_bundle, owner_change
+from loadmanager.leader.unknown_loads import MEANS_MS
 
 SAME_MS = 1_000
 """The time of a record begins with the record before it, to within this."""
 STEPS_MAX = 2_000
 TIMES_NAMED = 3
 LIMITS_MAX = 200
-NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
-
-
-class OwnerChange(NamedTuple):
-    """That a broker serves a bundle from then on, or no longer."""
-
-    ts: int
-    bundle: str
-    broker: str
-    owns: bool
-
-
-def owner_change(event: ArchivedEvent) -> OwnerChange | None:
-    """What a step of ownership means for who serves the bundle; None: nothing."""
-    step = event.record_as(OwnershipStep)
-    owns = step.after == BundleState.OWNED.value
-    if not owns and (step.after != BundleState.FREE.value or step.before in NOT_YET_OWNED):
-        return None
-    fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
-    return OwnerChange(fenced_ms, step.bundle, step.broker, owns)
 
 
 class LimitsChanged(NamedTuple):
@@ -78,12 +58,6 @@ def limit_change(change: AuditedChange) -> LimitsChanged | None:
     namespace = next((it for it in names if it.count("/") == 1), None)
     topic = next((it for it in names if "://" in it), None)
     return None if namespace is None else LimitsChanged(change.ts, namespace, topic)
-
-
-def in_bundle(topic: TopicName, bundle: str) -> bool:
-    """Whether a bundle has a topic."""
-    namespace, span = split_bundle_name(bundle)
-    return namespace == str(topic.namespace) and topic_hash(str(topic)) in BundleRange.parse(span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +126,6 @@ class Stands(NamedTuple):
     """When what it is about came or went in its time: it has only a part."""
     limited: Sequence[int] = ()
     """When limits changed in its time, or between it and the moment."""
-
-
-def begin_of(loads: ArchivedLoads) -> int:
-    """When the time began of which loads are the means."""
-    return loads.ts - loads.span_ms
 
 
 @dataclass(slots=True)
