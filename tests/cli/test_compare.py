@@ -539,6 +539,11 @@ async def test_nothing_is_carried_while_no_broker_runs(
             assert "producer p1 from 10.0.0.9:7" in out
             assert f"left at {clock(min(soon, down + 12_000))} and has not come back" in out
             assert "has no traffic" not in out
+        at = clock(within).replace(" ", "T")
+        (row,) = await shell.json("bundles", "list", "acme/orders", "--at", at)
+        assert (row["owner"], row["lastOwner"]) == (None, a)
+        out = (await shell.run("bundles", "list", "acme/orders", "--at", at))[1]
+        assert f"none: {a} was down" in out
         out = await compared(within, after)
         assert "0 brokers then, 1 now" in out
         assert "- → 50.0" in out

@@ -1099,6 +1099,55 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
         assert f"what is shown of {first} was recorded 4 min before" in out
 
 
+async def test_a_backlog_of_a_moment_is_that_which_its_owner_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the record before an outage, if the next is of after it; that of another broker only if
+    the owner has none, which the row says. Both have the time at which they were counted.
+    """
+    then = SystemClock().now_ms() // 1000 * 1000 - 60 * MINUTE
+    topic = topic_of_bundle()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        owner, other = served.broker_id(0), served.broker_id(1)
+
+        def counted(ts: int, broker: str, backlog: int) -> list[Any]:
+            head = {"ts": ts, "broker": broker, "interval_ms": MINUTE}
+            of = {"topic": topic, "bundle": BUNDLE, "msg_rate_in": 30.0}
+            return [
+                BrokerLoad(**head, usage=0.5, **UNUSED),
+                BundleLoad(**head, bundle=BUNDLE, msg_rate_in=30.0),
+                TopicLoad(**head, backlog_messages=backlog, **of),
+            ]
+
+        step = {"bundle": BUNDLE, "reason": "lookup"}
+        await written(
+            served, 1, *counted(then - 170_000, other, 7_903),
+            OwnershipStep(
+                ts=then - 150_000, broker=other, before="Releasing", after="Free", **step
+            ),
+        )  # fmt: skip
+        await written(
+            served, 0,
+            OwnershipStep(ts=then - 149_000, broker=owner, before="Opening", after="Owned", **step),
+            *counted(then - 52_000, owner, 11_402), *counted(then + 8_000, owner, 13_300),
+            MemberChange(ts=then + 7_000, broker=owner, of=owner, event="proven", took_ms=5_000,
+                         unheard_ms=5_000),
+        )  # fmt: skip
+        for at_ms, backlog, counted_ms, doubt in (
+            (then, 11_402, then - 52_000, "messages/s are those until"),
+            (then - 70_000, 11_402, then - 52_000, ""),
+            (then - 140_000, 7_903, then - 170_000, f"recorded by {other}, not by its owner"),
+            (then - 172_000, 7_903, then - 170_000, ""),
+        ):
+            (row,) = await shell.json("topics", "backlogs", "--at", clock(at_ms))
+            assert (row["backlog_messages"], row["countedAt"]) == (backlog, counted_ms)
+            assert (row["broker"] == owner, doubt in row["doubt"]) == (at_ms > then - 149_000, True)
+            assert bool(row["doubt"]) == bool(doubt)
+        out = (await shell.run("topics", "backlogs", "--at", clock(then)))[1]
+        assert time_of_day(then - 52_000) in out
+
+
 async def test_status_and_lists_tell_of_brokers_that_are_gone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
