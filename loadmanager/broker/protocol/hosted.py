@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Protocol
 
 from loadmanager.broker.messaging.consumers import Consumer
@@ -24,7 +25,12 @@ from loadmanager.limits.broker import TopicThrottling
 from loadmanager.limits.dispatch import PublishRates
 from loadmanager.limits.publish import Sender
 from loadmanager.limits.tracker import ConnectionThrottle
-from loadmanager.member.ports.hosting import Returns, SubscriptionBacklog, TopicTraffic
+from loadmanager.member.ports.hosting import (
+    CountedTraffic,
+    Returns,
+    SubscriptionBacklog,
+    TopicTraffic,
+)
 
 GREAT_BACKLOG = 1_000
 """Of a backlog of so many messages that nobody takes, the oldest is looked at."""
@@ -182,6 +188,7 @@ class HostedTopic:
         self.published_ms = 0
         """When the last message came; 0: none did since the topic was opened."""
         self._counted = (0, 0, 0, 0)
+        self._taken = CountedTraffic()
         self._oldest: dict[str, tuple[int, int]] = {}
         """Subscription without a consumer → its first entry, and when that was published."""
         self._searching = asyncio.Lock()
@@ -229,6 +236,14 @@ class HostedTopic:
             served = consumer.core
             consumer.rates.measure(served.delivered_messages, served.delivered_bytes, elapsed_s)
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
+
+    def take_carried(self) -> CountedTraffic:
+        """What it carried since this was called before."""
+        core = self.core
+        counted = CountedTraffic(core.messages_in, core.messages_out, core.bytes_in, core.bytes_out)
+        carried = CountedTraffic(*map(sub, counted, self._taken))
+        self._taken = counted
+        return carried
 
     def _oldest_ms(self, subscription: Subscription, messages: int) -> int | None:
         """When the oldest message was published that nobody takes of a great backlog; None: it has

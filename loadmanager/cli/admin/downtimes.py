@@ -371,6 +371,27 @@ def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
     return gone
 
 
+def back_lately(events: Sequence[ArchivedEvent], at_ms: int) -> list[str]:
+    """A line for each broker that left shortly before a moment and was back by then; `events`: of
+    members, the newest first.
+    """
+    left, lines = dict[str, MemberChange](), dict[str, str]()
+    for event in sorted(events, key=lambda it: (it.ts, it.id)):
+        change = event.record_as(MemberChange)
+        if event.ts > at_ms:
+            break
+        if change.event == "left":
+            left[change.of] = change
+            lines.pop(change.of, None)
+        elif change.event in ("back", "starts", "proven") and change.of in left:
+            gone = left.pop(change.of)
+            left_ms = left_at_of(gone)
+            if at_ms - left_ms <= FRESH_MS:
+                ago = f"{clock(left_ms)}, {span(at_ms - left_ms)} before"
+                lines[change.of] = f"{change.of}: {gone.how} at {ago}; back at {clock(change.ts)}"
+    return [*lines.values()]
+
+
 def silent_at(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, str]:
     """Broker → since when its archive had no sign of it at a moment, and who recorded afterwards
     how it left; of those that gave none then.

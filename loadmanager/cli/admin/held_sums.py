@@ -29,12 +29,13 @@ ATTACHED_MAX = 200
 PRODUCERS_NAMED = 3
 ATTACHED = f"{ClientStep.kind}.attached"
 MEANT = (
-    "held for: from the first hold of the connection to the last, again and again, of times of "
-    f"{HELD_S} s and longer; all of its producers and consumers waited together; consumers that a "
-    "dispatch limit held are not recorded by name: without --clients, each limit has its sum"
+    "held on and off: from the first hold of the connection to the last, with what was read "
+    f"between, of times of {HELD_S} s and longer, so that its clients waited less; all of its "
+    "producers and consumers waited together; consumers that a dispatch limit held are not "
+    "recorded by name: without --clients, each limit has its sum"
 )
 NOT_HELD = "what waited for that was held by no limit meanwhile"
-HEADERS = ("held for", "connection", "broker", "producers", "limits")
+HEADERS = ("held on and off", "connection", "broker", "producers", "limits")
 
 
 @dataclass(slots=True)

@@ -89,6 +89,9 @@ RESOURCES = {
 AWAY = ("gone", "stopped")
 REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
+STATISTICS = "statsUpdateFrequencyInSecs"
+"""Brokers measure traffic over this time."""
+REPORTED_MS = 10_000
 NAMED_MAX = 5
 HEALTH_S = 5.0
 NOT_ACTIVE = "is not active"
@@ -240,11 +243,24 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
 
 def late_after_ms(admin: AdminClient) -> float:
     """How old a load report of these brokers may be; a daemon's are never late."""
+    minutes = _in_force(admin, REPORTS)
+    return float("inf") if minutes is None else (minutes + 1) * 60_000
+
+
+def measured_after_ms(admin: AdminClient) -> float:
+    """How long after a bundle came its figures are those of a whole period of statistics: such a
+    period begins anew within one, and reports follow within seconds; 0: not known.
+    """
+    period_s = _in_force(admin, STATISTICS)
+    return 0.0 if period_s is None else 2_000 * period_s + REPORTED_MS
+
+
+def _in_force(admin: AdminClient, key: str) -> float | None:
+    """A number of the configuration in force; None: a daemon, or a broker that does not say."""
     try:
-        keys = admin.get(f"{V2}/brokers/configuration/runtime", Document)
-        return (float(keys[REPORTS]) + 1) * 60_000
+        return float(admin.get(f"{V2}/brokers/configuration/runtime", Document)[key])
     except (LoadManagerError, KeyError, ValueError):
-        return float("inf")
+        return None
 
 
 def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:
