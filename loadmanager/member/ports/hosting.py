@@ -41,7 +41,7 @@ class TopicTraffic:
     backlog_messages: int = 0
     """Of all subscriptions together."""
     backlogs: Sequence[SubscriptionBacklog] = ()
-    """The subscriptions with messages to acknowledge."""
+    """The subscriptions with messages to acknowledge, and those that had many lately."""
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
     subscriptions: int = 0
