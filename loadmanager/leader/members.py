@@ -423,6 +423,7 @@ class TermMembers:
             absence,
             "clients",
             clients=absence.clients,
+            clients_at=absence.clients_at,
             clients_back=absence.clients_back,
             clients_waited_ms=absence.clients_waited_ms,
             clients_waited_mean_ms=absence.clients_waited_mean_ms,

@@ -41,6 +41,8 @@ class Waits:
     losses: list[Loss]
     lapses: list[Lapse]
     """When brokers stood still or could not prove their sessions."""
+    steps: list[ClientStep]
+    """Of all clients, also of before."""
     notes: list[str]
     """What of clients was not looked at, in sentences."""
     missing: dict[str, str]
@@ -63,7 +65,7 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     if unsure := sum(it.unsure for it in within):
         within = [it for it in within if not it.unsure]
         notes.append(f"{count_of(unsure, 'client')} {UNSURE}")
-    return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
+    return Waits(within, losses, lapses_of(unproven_of(changes)), steps, notes, missing)
 
 
 def client_steps(

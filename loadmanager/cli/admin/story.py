@@ -12,7 +12,7 @@ from statistics import fmean
 
 import click
 
-from loadmanager.cli.admin.absences import clients_waited, sign_of
+from loadmanager.cli.admin.absences import clients_waited, names_missing, sign_of
 from loadmanager.cli.admin.archives import (
     GAPS_SHOWN,
     PartsOf,
@@ -67,6 +67,7 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSerie
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.change_words import new_values
 from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.members import RETURN_MS_MAX
 
 DECISION_ID = re.compile(r"\d{1,12}-m?\d{1,12}")
 ENDS = ("Owned", "Free")
@@ -492,6 +493,9 @@ def _member(event: ArchivedEvent) -> str:
     if change.event == "clients":
         waited = clients_waited(change, over=change.how != UNTIL)
         until = f" {UNTIL}, when they were no longer waited for" if change.how == UNTIL else ""
+        if (change.clients_back or 0) < (change.clients or 0):
+            counted = ", as its leader counted by its last report"
+            until += f"{counted}: {names_missing(change.ts - RETURN_MS_MAX, change.of)}"
         return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "placed":
         return f"what {change.of} had owned is served again{took} at most: {bundles}"
