@@ -292,20 +292,18 @@ def waits_between(
     downs: Sequence[ClusterDown],
     times: tuple[int, int],
     as_of_ms: float,
-) -> tuple[list[Interrupted], list[Loss]]:
+) -> list[Interrupted]:
     """The interruptions of a time, also those that began shortly before and lasted when it began,
-    and those that are unsure; and the losses of brokers. `as_of_ms`: the records are those until
-    then.
+    and those that are unsure. `as_of_ms`: the records are those until then.
     """
     begin_ms, end_ms = times
     losses = all_losses(changes, downs)
-    waits = [
+    return [
         it
         for it in interruptions_of(steps, losses, standstills_of(changes), as_of_ms)
         if begin_ms <= it.since <= end_ms
         or begin_ms - AFTER_MS <= it.since < begin_ms <= (it.back_at or begin_ms)
     ]
-    return waits, losses
 
 
 @dataclass(slots=True)
@@ -541,7 +539,7 @@ def _waits(
     ]
     changes.sort(key=lambda it: it.ts, reverse=True)
     downs = downs_of(members.parts.values(), begin_ms - AFTER_MS)
-    return waits_between(of_clients.steps, changes, downs, (begin_ms, now_ms), now_ms)[0]
+    return waits_between(of_clients.steps, changes, downs, (begin_ms, now_ms), now_ms)
 
 
 async def with_clients_back(

@@ -1606,9 +1606,10 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
             who = f"producer till-3 from 10.0.0.7:5000 on {topic}"
             busy = "Producer with name 'till-3' is busy (ProducerBusy, 3 times)"
             why = f"its topic was closed here; it was sent to {served.broker_id(1)}"
-            assert lines[:5] == [
+            assert lines[:6] == [
                 f"{who} is served by {dead}",
                 f"{dead} left: lost; it owned 0 bundles",
+                f"producer till-3 on {topic} waited for 2 min, because of {dead}: it was lost",
                 f"{who} was refused by {first}: {busy}",
                 f"{who} is served by {first}",
                 f"{who} left {first} after 6 min and 12 messages: {why}",

@@ -45,7 +45,8 @@ class HeldSum:
     broker: str
     client: str
     held_ms: float = 0.0
-    times: int = 0
+    times: list[tuple[float, float]] = field(default_factory=list)
+    """From when until when."""
     limits: set[str] = field(default_factory=set)
     producers: list[ClientStep] | None = None
     """None: not asked for."""
@@ -56,7 +57,7 @@ class HeldSum:
             "connection": self.client,
             "broker": self.broker,
             "held_ms": round(self.held_ms),
-            "times": self.times,
+            "times": len(self.times),
             "limits": sorted(self.limits),
             "producers": None
             if self.producers is None
@@ -87,7 +88,7 @@ def sums_of(
             continue
         of = sums.setdefault((hold.broker, hold.client), HeldSum(hold.broker, hold.client))
         of.held_ms += held_ms
-        of.times += 1
+        of.times.append((begin, end))
         of.limits.update(limits for _, limits in hold.looks)
     return sorted(sums.values(), key=lambda it: (-it.held_ms, it.client, it.broker))
 
