@@ -42,6 +42,7 @@ from loadmanager.cli.admin.downtimes import (
     lapse_lines,
     lapses_of,
     lately_down,
+    receipts_kept,
 )
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
@@ -174,7 +175,8 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     # The brokers beside a daemon are Pulsar's, which have no such question.
     silent = silent_of(admin, present) if cluster.fleet is None else {}
     lines = [*_store(cluster), *silent_lines(cluster, silent), *of_daemon(cluster)]
-    lines += lately_down(downs, cluster.at)
+    if crashed := lately_down(downs, cluster.at):
+        lines += [*crashed, *receipts_kept(admin)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )

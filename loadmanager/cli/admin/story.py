@@ -43,7 +43,7 @@ from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
 from loadmanager.cli.admin.returned import count_decisions
 from loadmanager.cli.admin.sentences import lines_of
-from loadmanager.cli.admin.silence import silence_of
+from loadmanager.cli.admin.silence import earlier_silences, silence_of
 from loadmanager.cli.admin.story_waits import StoryWaits, waits_of_all, waits_of_client
 from loadmanager.cli.admin.times import (
     at_option,
@@ -168,7 +168,7 @@ def _story(
     parts += [
         sums,
         _load(admin, name, names, (since, until)) or [],
-        _silence(admin, names, until),
+        _silence(admin, names, since, until),
         away_lines(admin, names, since, until),
     ]
     if len(newest) == limit:
@@ -614,11 +614,18 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
 }
 
 
-def _silence(admin: AdminClient, names: Sequence[str], until: int | None) -> list[str]:
-    """Since when nothing is published to a topic or bundle; `names`: see `_load`."""
+def _silence(
+    admin: AdminClient, names: Sequence[str], since: int | None, until: int | None
+) -> list[str]:
+    """Since when nothing is published to a topic or bundle, and when it was silent before; `names`:
+    see `_load`.
+    """
     bundle = next((it for it in names if "_0x" in it), None)
     of = next((it for it in names if "://" in it), bundle)
-    return [] if of is None else silence_of(admin, of, bundle, until)
+    if of is None:
+        return []
+    before = earlier_silences(admin, of, since, until) if "://" in of else []
+    return [*before, *silence_of(admin, of, bundle, until)]
 
 
 def _rates(part: ArchivedSeries) -> dict[int, float]:

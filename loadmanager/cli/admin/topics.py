@@ -30,6 +30,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
 from loadmanager.leader.documents.findings import (
+    SILENT_MS,
     BacklogsShown,
     BusiestTopicsShown,
     BusyTopic,
@@ -349,7 +350,13 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     missing, unasked = uncounted(admin, answer.no_answer)
     notes += unasked
-    nothing = "no topic that was counted is silent" if missing else "no open topic is silent"
+    of = "topic that was counted" if missing else "open topic"
+    nothing = f"no {of} is silent"
+    notes.append(
+        f"silent: without a message for {span(SILENT_MS)}; one that fell silent later is not "
+        "listed, and one that had a message since neither: `loadmanager admin history TOPIC` tells "
+        "its earlier silences, where they are recorded"
+    )
     headers = ("topic", "silent since", "for", "producers", "consumers", "broker")
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)

@@ -199,6 +199,7 @@ async def test_which_topics_fell_silent(capsys: pytest.CaptureFixture[str]) -> N
         shown = [line.split()[0] for line in out.splitlines()[1:4]]
         assert (status, shown) == (0, [str(topics[it]) for it in ("lately", "long ago", "waits")])
         assert " 5 min " in out
+        assert "silent: without a message for 60 s; one that fell silent later is not listed" in out
         assert "no message came since the topic was opened" in out
         assert str(topics["busy"]) not in out
         assert str(topics["nobody's"]) not in out

@@ -338,9 +338,9 @@ def test_a_broker_that_was_away_and_is_filled_again() -> None:
 # Leaders
 
 
-def _terms(*brokers: str, orderly: bool = False) -> list[LeaderChange]:
+def _terms(*brokers: str, orderly: bool = False, by_store: bool = False) -> list[LeaderChange]:
     return [
-        LeaderChange(minute * MINUTE_MS, before, orderly=orderly)
+        LeaderChange(minute * MINUTE_MS, before, orderly=orderly, by_store=by_store)
         for minute, before in enumerate(brokers, 1)
     ]
 
@@ -360,8 +360,12 @@ def test_a_leader_that_changes_often() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [_terms("b1", "b2", "b3", "b4", orderly=True), _terms("b1", "b2")],
-    ids=["rolling restart", "two that were lost"],
+    [
+        _terms("b1", "b2", "b3", "b4", orderly=True),
+        _terms("b1", "b1", "b2", "b2", by_store=True),
+        _terms("b1", "b2"),
+    ],
+    ids=["rolling restart", "outages of the store", "two that were lost"],
 )
 def test_leaders_of_an_ordinary_day(changes: list[LeaderChange]) -> None:
     """Leaders that stop in order are no finding, nor are one or two that do not."""
