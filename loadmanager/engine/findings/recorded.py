@@ -119,7 +119,7 @@ class RecordedFinding(FindingShown, kw_only=True):
     """What was wrong at a moment, in its last words before."""
 
     recorded_at: int
-    """When its figures and words were recorded: what they were later is not, and not much else."""
+    """When its words and figures were so: later ones hardly differed, or for three minutes."""
 
 
 def recorded(step: FindingStep) -> RecordedFinding:
