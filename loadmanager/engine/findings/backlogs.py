@@ -140,13 +140,17 @@ class _Looks:
 
     @property
     def stands_since_ms(self) -> int | None:
-        """Since which look it has been what it is; None: it was not at the look before."""
+        """Since which look it has been what it is; None: it was not at the look before, and
+        messages came in the last period of the broker's stats, or are taken.
+        """
         since_ms, last = self.messages[-1]
         for at_ms, messages in reversed(self.messages):
             if messages != last:
                 break
             since_ms = at_ms
-        return None if since_ms == self.messages[-1][0] else since_ms
+        if since_ms == self.messages[-1][0] and (self.last.rate_in or not self.last.untaken):
+            return None
+        return since_ms
 
     def grows(self) -> bool:
         """Whether nobody takes it, or less is taken than comes."""
