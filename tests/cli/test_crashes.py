@@ -53,7 +53,7 @@ def first_ended(folder: Path, broker: str, at_ms: int) -> None:
     """Have the archive of a broker say that it had ended then the first time."""
     (path,) = (it for it in folder.rglob("*.sqlite") if broker.split(":")[1] in str(it))
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE run SET ended = ? WHERE id = 1", (at_ms,))
+        db.execute("UPDATE run SET ended = ? WHERE id = (SELECT min(id) FROM run)", (at_ms,))
 
 
 def test_all_that_had_not_stopped_are_lost_when_the_whole_cluster_goes_down() -> None:

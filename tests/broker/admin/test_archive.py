@@ -14,6 +14,7 @@ from loadmanager.engine.history.records import BundleLoad, Decision, OwnershipSt
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.system.clock import SystemClock
 
+OTHER_RUNS = 1_000
 BUNDLE = "acme/orders/0x00000000_0x40000000"
 ROOT = "/loadmanager/v1/archive"
 MINUTE = 60_000
@@ -54,11 +55,14 @@ async def written(served: Served, index: int, *records: Any) -> None:
 
 
 def recorded_in(folder: Path, runs: list[tuple[int, int, int]]) -> None:
-    """Have all archives of a folder say when they were written."""
+    """Have all archives of a folder say when they were written: by processes that have ended, as
+    one that goes on would say so of its own.
+    """
+    rows = [(OTHER_RUNS + run, began, ended) for run, began, ended in runs]
     for path in folder.rglob("*.sqlite"):
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("DELETE FROM run")
-            db.executemany("INSERT INTO run(id, began, ended, dropped) VALUES(?, ?, ?, 0)", runs)
+            db.executemany("INSERT INTO run(id, began, ended, dropped) VALUES(?, ?, ?, 0)", rows)
 
 
 def ended_in(folder: Path, broker: str, at_ms: int) -> None:
