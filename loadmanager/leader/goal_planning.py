@@ -62,11 +62,12 @@ class GoalPlanning:
         limits: PlanLimits,
         leaving: Mapping[str, str] | None = None,
         *,
+        refused: Collection[str] = (),
         at_once: bool = False,
         patient: bool = False,
     ) -> GoalPlan:
         """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
-        does not wait until another plan is made. `patient`: see `planner.planning`.
+        does not wait until another plan is made. `refused`, `patient`: see `planner.planning`.
 
         Raises `NotFoundError` for a broker that does not report, or if none does.
         """
@@ -90,6 +91,7 @@ class GoalPlanning:
                 learned=learned,
                 leaving=leaving,
                 came=came,
+                refused=refused,
                 patient=patient,
             )
             try:
@@ -139,14 +141,17 @@ class GoalPlanning:
         goal: Goal,
         limits: PlanLimits,
         leaving: Mapping[str, str] | None = None,
-        refused: Mapping[str, Reason] = NOTHING_REFUSED,
+        *,
+        for_good: Collection[str] = (),
+        passing: Mapping[str, Reason] = NOTHING_REFUSED,
     ) -> tuple[GoalPlan, Bar] | None:
         """The plan that can be made later, and what bars it now; None if waiting would not help.
-        `refused`: bundle → why a guard kept it a moment ago.
+        `for_good`: bundles that are not moved any more; `passing`: bundle → why a guard kept it a
+        moment ago.
         """
-        made = await self.plan(goal, limits, leaving, patient=True)
+        made = await self.plan(goal, limits, leaving, refused=for_good, patient=True)
         grace_ms = self.load_manager.strategies.value.grace_period_minutes * 60_000
-        bar = bar_of(self.snapshot(goal), made, grace_ms, refused)
+        bar = bar_of(self.snapshot(goal), made, grace_ms, passing)
         return None if bar is None else (made, bar)
 
     def snapshot(self, goal: Goal) -> ClusterSnapshot:

@@ -311,12 +311,11 @@ class GoalWork:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
         beyond = _beyond_promise(order)
         some = min(batch_of(order), beyond)
-        stay = (*order.limits.stay, *work.refused)
-        ever = replace(left, moves=min(left.moves, some), stay=stay)
+        some_left = replace(left, moves=min(left.moves, some))
         try:
-            now = replace(ever, stay=(*stay, *work.waiting.refused))
-            made = await self.planning.plan(order.goal, now, work.left)
-            bar = await self._bar(order.goal, work, made, ever)
+            refused = (*work.refused, *work.waiting.refused)
+            made = await self.planning.plan(order.goal, some_left, work.left, refused=refused)
+            bar = await self._bar(order.goal, work, made, some_left)
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
@@ -374,7 +373,9 @@ class GoalWork:
             return Bar(made.ends, now_ms + SOON_MS)
         if made.ends.code != NOTHING_HELPS.code:
             return None
-        barred = await self.planning.barred(goal, limits, work.left, work.waiting.refused)
+        barred = await self.planning.barred(
+            goal, limits, work.left, for_good=work.refused, passing=work.waiting.refused
+        )
         if barred is not None:
             return barred[1]
         return work.waiting.for_arrivals(self.planning.snapshot(goal), goal)

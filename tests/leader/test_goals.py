@@ -72,12 +72,13 @@ class Scene:
     def __init__(self, led: Led) -> None:
         self.led = led
         self.goals = led.operations.goals
+        self.bundles = BUNDLES
         self.lost: set[int] = set()
         self.started_ms: dict[int, int] = {}
 
     def owned(self, index: int) -> list[str]:
         """The bundles of a broker."""
-        return [name for name in BUNDLES if self.led.fleet.owners(name) == [f"b{index}:8080"]]
+        return [name for name in self.bundles if self.led.fleet.owners(name) == [f"b{index}:8080"]]
 
     async def report(self, part: float = 1.0, *, of_second: float = 1.0) -> None:
         """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside; all bundles
@@ -483,6 +484,19 @@ async def test_what_stays_is_left_alone(stay: str) -> None:
             await scene.run(shown.id)
         assert BUNDLES[0] in scene.owned(1)
         assert (len(scene.owned(1)) == COUNT) is (stay != BUNDLES[0])
+
+
+async def test_the_halves_of_a_bundle_that_stays_stay() -> None:
+    """It is split after the goal was approved."""
+    async with a_scene() as scene:
+        limits = PlanLimits(stay=(BUNDLES[0],))
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        halves = await scene.led.fleet.brokers[1].ownership.split(BUNDLES[0], [SPAN // 2], "test")
+        scene.bundles = [*halves, *BUNDLES[1:]]
+        await scene.report()
+        assert (await scene.run(order.id)).ended == REACHED
+        assert len(halves) == 2
+        assert set(halves) < set(scene.owned(1))
 
 
 async def test_a_newcomer_is_filled_and_a_broker_emptied() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -37,8 +37,8 @@ from loadmanager.engine.plans.goals import (
     Goal,
     PlanLimits,
     Spare,
+    Staying,
     name_of,
-    stays,
 )
 from loadmanager.engine.plans.swaps import best_swap, room_and_move
 from loadmanager.engine.strategies import filters
@@ -141,6 +141,7 @@ def planning(
     learned: Learned | None = None,
     leaving: Mapping[str, str] | None = None,
     came: Mapping[str, Came] = NOTHING_CAME,
+    refused: Collection[str] = (),
     patient: bool = False,
 ) -> Pieces[GoalPlan]:
     """The moves that the search finds towards a goal, as few as it finds of those that cost clients
@@ -148,8 +149,9 @@ def planning(
     milliseconds of work.
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
-    report may still have it. `came`: what moved lately. `patient`: what bars moves for a while only
-    does not count. Raises `KeyError` for a broker that does not report.
+    report may still have it. `came`: what moved lately. `refused`: bundles that stay for now.
+    `patient`: what bars moves for a while only does not count. Raises
+    `KeyError` for a broker that does not report.
     """
     losing = lost_traffic.losing_brokers(snapshot, came)
     if patient:
@@ -167,7 +169,7 @@ def planning(
     cluster.intake_max = math.inf
     yield
     names = goal.names if isinstance(goal, Apart) else ()
-    owners = _Owners(snapshot, cluster, names, frozenset(limits.stay))
+    owners = _Owners(snapshot, cluster, names, Staying(limits.stay, refused))
     yield from owners.read()
     if patient:
         snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
@@ -207,7 +209,7 @@ class _Planning:
         cluster = owners.cluster
         self._snapshot, self._settings, self._cluster = snapshot, settings, cluster
         self._goal, self._limits = goal, limits
-        self._stay = frozenset(limits.stay)
+        self._stay = owners.stay
         self._moves: list[Unload] = []
         self._moved = set[str]()
         self._curve = [Point(0, 0.0, 0.0, cluster.spread, cluster.farthest)]
@@ -257,7 +259,7 @@ class _Planning:
             left = sorted(self._owners.bundles[self._cluster.row(self._goal.broker)])
             return self._stay_at(left, self._goal.broker)
         bundles = [each for its in self._owners.bundles for each in its]
-        if staying := sum(stays(self._stay, each) for each in bundles):
+        if staying := sum(map(self._stay.has, bundles)):
             text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"
             return Reason(NOTHING_HELPS.code, text)
         return self._nothing_helps()
@@ -503,12 +505,12 @@ def _limits(names: Iterable[str]) -> Reason:
     return Reason(LIMITS.code, f"{LIMITS.text}: that of {', '.join(names)}")
 
 
-def _is_free(stay: frozenset[str], bundle: str) -> bool:
-    return not stays(stay, bundle)
+def _is_free(stay: Staying, bundle: str) -> bool:
+    return not stay.has(bundle)
 
 
-def _is_free_of(stay: frozenset[str], name: str, bundle: str) -> bool:
-    return name_of(bundle, (name,)) is not None and not stays(stay, bundle)
+def _is_free_of(stay: Staying, name: str, bundle: str) -> bool:
+    return name_of(bundle, (name,)) is not None and not stay.has(bundle)
 
 
 class _Owners:
@@ -521,10 +523,10 @@ class _Owners:
         snapshot: ClusterSnapshot,
         cluster: ModelledBrokers,
         names: Sequence[str],
-        stay: frozenset[str],
+        stay: Staying,
     ) -> None:
         self._snapshot, self.cluster, self._names = snapshot, cluster, frozenset(names)
-        self._stay = stay
+        self.stay = stay
         self.bundles: list[set[str]] = [set() for _ in cluster.rows]
         self.named: list[dict[str, tuple[int, float]]] = [{} for _ in cluster.rows]
         """The names of whose bundles a broker has any → how many, and their bytes/s."""
@@ -550,7 +552,7 @@ class _Owners:
         name, broker = name_of(bundle, self._names), self.cluster.names[row]
         if name is None:
             return
-        if stays(self._stay, bundle) or self._snapshot.wishes.keep(bundle, broker) is not None:
+        if self.stay.has(bundle) or self._snapshot.wishes.keep(bundle, broker) is not None:
             traffic = self._bound[row].get(name, 0.0) + self._snapshot.averages.quick_of(bundle)
             self._bound[row][name] = traffic
 
