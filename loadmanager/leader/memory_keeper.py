@@ -1,10 +1,11 @@
 """Keeps what a leader remembers in the store, for the next leader: the memories of the configured
-strategies, and which bundles were moved when. One small document each; a corrupt one is left out.
+strategies, the model of what brokers use, and which bundles were moved when. One small
+document each; a corrupt one is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,6 +14,7 @@ from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding import balanced
 from loadmanager.engine.strategies.strategy import Shedder, Strategy
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
@@ -62,8 +64,12 @@ class MemoryKeeper:
     """Path → what was last written there, but for the time."""
 
     def _acting(self, view: ClusterView) -> list[Strategy]:
+        """The strategies in force; and `BalancedShedder`, which has the model of what brokers use:
+        goals and the page go by that in any case.
+        """
         acting = registry.acting(self.strategies.value, extensible=view.knows_owners)
-        return [strategy for strategy in acting if strategy.stored is not None]
+        strategies: Iterable[Strategy] = dict.fromkeys([*acting, balanced.SHEDDER])
+        return [strategy for strategy in strategies if strategy.stored is not None]
 
     async def restore(self, view: ClusterView) -> Memories:
         """Read what the leader before remembered; pass its recent moves to the view."""

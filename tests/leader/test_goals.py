@@ -94,12 +94,12 @@ class Scene:
             started_ms = self.started_ms.get(index, 0)
             await self.led.report(index, stats, cpu=cpu, at_ms=at_ms, started_ms=started_ms)
 
-    async def step(self) -> None:
+    async def step(self, part: float = 1.0) -> None:
         """The leader looks, makes the moves of that look, and all report."""
         await self.goals.step()
         await self.led.moves.idle()
         await asyncio.sleep(1)
-        await self.report()
+        await self.report(part)
 
     async def run(self, order_id: str, steps: int = 30) -> GoalOrder:
         """Go on until the order has ended."""
@@ -1397,12 +1397,12 @@ async def the_next_term(scene: Scene) -> AsyncIterator[Scene]:
         yield after
 
 
-async def began(scene: Scene) -> None:
+async def began(scene: Scene, part: float = 1.0) -> None:
     """A new leader counts what the last one had ordered, from fresh reports, and moves nothing."""
     owned = scene.owned(1)
-    await scene.report()
+    await scene.report(part)
     for _ in range(SOON_MS // 1000):
-        await scene.step()
+        await scene.step(part)
     assert scene.owned(1) == owned
 
 
@@ -1410,6 +1410,37 @@ def waits_for(scene: Scene, order_id: str) -> str:
     """Why an order waits."""
     waits = scene.goals.goal(order_id).waits
     return "" if waits is None else waits.text
+
+
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        replace(STRATEGIES, shedding_enabled=False),
+        replace(STRATEGIES, shedder="ThresholdShedder", shedding_enabled=False),
+        replace(STRATEGIES, shedder="OverloadShedder"),
+    ],
+    ids=["off", "another one, off", "another one"],
+)
+async def test_a_new_leader_in_a_dip_knows_of_the_dip(strategies: StrategySettings) -> None:
+    """By the model that the leader before stored, though it was not BalancedShedder that acted."""
+    async with a_scene() as scene:
+        scene.led.strategies.set(strategies)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.report(part=0.3)
+        await scene.led.shed()
+        await scene.goals.step()
+        assert waiting_code(scene, order.id) == "TrafficDip"
+        async with the_next_term(scene) as after:
+            await began(after, part=0.3)
+            assert waiting_code(after, order.id) == "TrafficDip"
+            await after.report()
+            assert (await after.run(order.id)).ended == REACHED
+
+
+def waiting_code(scene: Scene, order_id: str) -> str:
+    """The code of why an order waits."""
+    waits = scene.goals.goal(order_id).waits
+    return "" if waits is None else waits.code
 
 
 COME_BACK = ": clients of a broker that left come back"
