@@ -25,7 +25,7 @@ from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundErro
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import in_pieces
-from loadmanager.leader.goal_bars import Bar, bar_of
+from loadmanager.leader.goal_bars import Bar, bar_of, grace_of, without_recent
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.pauses import ExpectedPause
@@ -63,11 +63,13 @@ class GoalPlanning:
         leaving: Mapping[str, str] | None = None,
         *,
         refused: Collection[str] = (),
+        early: Collection[str] = (),
         at_once: bool = False,
         patient: bool = False,
     ) -> GoalPlan:
         """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
-        does not wait until another plan is made. `refused`, `patient`: see `planner.planning`.
+        does not wait until another plan is made. `refused`, `early`, `patient`: see
+        `planner.planning`.
 
         Raises `NotFoundError` for a broker that does not report, or if none does.
         """
@@ -92,6 +94,7 @@ class GoalPlanning:
                 leaving=leaving,
                 came=came,
                 refused=refused,
+                early=early,
                 patient=patient,
             )
             try:
@@ -150,9 +153,32 @@ class GoalPlanning:
         moment ago.
         """
         made = await self.plan(goal, limits, leaving, refused=for_good, patient=True)
-        grace_ms = self.load_manager.strategies.value.grace_period_minutes * 60_000
-        bar = bar_of(self.snapshot(goal), made, grace_ms, passing)
+        bar = bar_of(self.snapshot(goal), made, self._grace_ms, passing)
         return None if bar is None else (made, bar)
+
+    async def counting_on(
+        self,
+        goal: Goal,
+        limits: PlanLimits,
+        until_ms: int,
+        leaving: Mapping[str, str],
+        refused: Collection[str],
+    ) -> tuple[GoalPlan, Bar] | None:
+        """The moves of now of a plan that counts on bundles whose grace period is over by a time,
+        and the wait for these; None: it has none of them.
+        """
+        snapshot, grace_ms = self.snapshot(goal), self._grace_ms
+        recent = snapshot.recently_unloaded_ms
+        early = {name for name, at_ms in recent.items() if round(at_ms + grace_ms) <= until_ms}
+        if not early:
+            return None
+        made = await self.plan(goal, limits, leaving, refused=refused, early=early)
+        bar = grace_of(snapshot, made.moves, grace_ms)
+        return None if bar is None else (without_recent(snapshot, made), bar)
+
+    @property
+    def _grace_ms(self) -> float:
+        return self.load_manager.strategies.value.grace_period_minutes * 60_000
 
     def snapshot(self, goal: Goal) -> ClusterSnapshot:
         """The cluster now. What must leave a broker leaves it also if it came a moment ago."""

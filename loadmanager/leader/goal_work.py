@@ -313,9 +313,7 @@ class GoalWork:
         some = min(batch_of(order), beyond)
         some_left = replace(left, moves=min(left.moves, some))
         try:
-            refused = (*work.refused, *work.waiting.refused)
-            made = await self.planning.plan(order.goal, some_left, work.left, refused=refused)
-            bar = await self._bar(order.goal, work, made, some_left)
+            made, bar = await self._planned(order, work, some_left)
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
@@ -337,6 +335,25 @@ class GoalWork:
                 await self.store(looked_at)
         else:
             await self.end(looked_at, self._why_ended(order, work, made, beyond))
+
+    async def _planned(
+        self, order: GoalOrder, work: OrderWork, limits: PlanLimits
+    ) -> tuple[GoalPlan, Bar | None]:
+        """The next moves, and what bars them. Where some had to wait for their grace periods when
+        they were shown, no others are made in their place until these are over.
+        """
+        refused = (*work.refused, *work.waiting.refused)
+        later_ms = order.promise.later_ms or 0
+        if self.planning.moves.term.clock.now_ms() < later_ms:
+            until_ms = min(later_ms, order.limits.until_ms or later_ms)
+            counted = await self.planning.counting_on(
+                order.goal, limits, until_ms, work.left, refused
+            )
+            if counted is not None:
+                made, grace = counted
+                return made, self._bar_of_loss(order.goal) if made.moves else grace
+        made = await self.planning.plan(order.goal, limits, work.left, refused=refused)
+        return made, await self._bar(order.goal, work, made, limits)
 
     def _not_yet(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> Reason | None:
         """Why an order does not end yet that would end by this plan: the picture is not steady, or

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -66,6 +67,9 @@ LATER_MINUTES = 15
 EACH = NamespaceBundleStats(msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3)
 
 
+NO_SIZES: Mapping[str, float] = MappingProxyType({})
+
+
 class Scene:
     """Brokers 1, 2 and 3 with 16 equal bundles, all of them at broker 1, and a goal's worker."""
 
@@ -73,6 +77,8 @@ class Scene:
         self.led = led
         self.goals = led.operations.goals
         self.bundles = BUNDLES
+        self.sizes = NO_SIZES
+        """Bundle → its traffic, of those that do not have the usual one."""
         self.lost: set[int] = set()
         self.started_ms: dict[int, int] = {}
 
@@ -88,9 +94,12 @@ class Scene:
         at_ms = self.led.moves.term.clock.now_ms()
         for index in {0, 1, 2, 3} - self.lost:
             has = part * of_second if index == 2 else part
-            each = msgspec.structs.replace(EACH, msg_throughput_in=has * EACH_BYTES)
-            stats = dict.fromkeys(self.owned(index), each)
-            cpu = 2 + 5 * has * len(stats)
+            sizes = {name: has * self.sizes.get(name, 1.0) for name in self.owned(index)}
+            stats = {
+                name: msgspec.structs.replace(EACH, msg_throughput_in=size * EACH_BYTES)
+                for name, size in sizes.items()
+            }
+            cpu = 2 + 5 * sum(sizes.values())
             started_ms = self.started_ms.get(index, 0)
             await self.led.report(index, stats, cpu=cpu, at_ms=at_ms, started_ms=started_ms)
 
@@ -112,12 +121,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene() -> AsyncIterator[Scene]:
+async def a_scene(sizes: Mapping[str, float] = NO_SIZES) -> AsyncIterator[Scene]:
     """Broker 0 is cordoned, and leads."""
     async with led_fleet(4, bundles=COUNT, strategies=STRATEGIES) as led:
         for name in BUNDLES:
             await led.fleet.brokers[1].acquire(name)
         scene = Scene(led)
+        scene.sizes = sizes
         await led.wishes.cordon("b0:8080", Cordon(1), ())
         await scene.report()
         yield scene
@@ -545,7 +555,7 @@ async def test_a_goal_waits_until_bundles_may_move_again() -> None:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
         assert order.promise.reached
         assert order.promise.later is not None
-        assert order.promise.later.text.startswith(f"{order.promise.moves} of the bundles")
+        assert order.promise.later.text.startswith(f"{order.promise.moves} bundles that")
         await scene.step()
         waits = scene.goals.goal(order.id).waits
         assert waits is not None
@@ -555,6 +565,33 @@ async def test_a_goal_waits_until_bundles_may_move_again() -> None:
             await asyncio.sleep(60)
             await scene.step()
         assert len(scene.owned(1)) == COUNT
+        await asyncio.sleep(60)
+        await scene.report()
+        ended = await scene.run(order.id)
+        assert ended.ended == REACHED
+        assert ended.progress.arrived <= order.promise.moves + 2
+
+
+async def test_what_was_shown_is_waited_for() -> None:
+    """No others are moved in place of two large bundles that wait for their grace periods."""
+    large = BUNDLES[:2]
+    sizes = dict.fromkeys(BUNDLES, 0.6) | dict.fromkeys(large, 4.0)
+    async with a_scene(sizes) as scene:
+        scene.led.strategies.set(replace(STRATEGIES, grace_period_minutes=GRACE_MINUTES))
+        now_ms = scene.led.moves.term.clock.now_ms()
+        scene.led.view.know_moves(dict.fromkeys(large, now_ms), {})
+        until = moment(now_ms + GRACE_MINUTES * 60_000)
+        order = await scene.goals.propose(Even(10), PlanLimits(), approve=True)
+        assert order.promise.reached
+        assert set(large) < {move.bundle for move in order.moves}
+        free = order.promise.moves - len(large)
+        for _ in range(GRACE_MINUTES - 1):
+            await asyncio.sleep(60)
+            await scene.step()
+        assert 0 < len(scene.led.ended) <= free + 2
+        waits = scene.goals.goal(order.id).waits
+        text = "2 bundles that would have to move were moved lately; they wait for their grace "
+        assert waits == Reason("GracePeriod", f"{text}periods, the first until {until}")
         await asyncio.sleep(60)
         await scene.report()
         ended = await scene.run(order.id)
@@ -933,7 +970,9 @@ async def test_how_long_it_takes_counts_the_grace_of_its_bundles(minutes: int) -
         order = await scene.goals.propose(Even(7), PlanLimits(until_ms=end_ms))
         takes = order.duration
         assert takes is not None
-        assert f"the first may move again at {moment(until_ms)}" in takes.text
+        assert (
+            f"they wait for their grace periods, the first until {moment(until_ms)}" in takes.text
+        )
         in_time = end_ms > until_ms
         assert takes.text.startswith(f"it may not be done by {moment(end_ms)}") is not in_time
         assert takes.done_ms is None if not in_time else (takes.done_ms or 0) > until_ms

@@ -142,6 +142,7 @@ def planning(
     leaving: Mapping[str, str] | None = None,
     came: Mapping[str, Came] = NOTHING_CAME,
     refused: Collection[str] = (),
+    early: Collection[str] = (),
     patient: bool = False,
 ) -> Pieces[GoalPlan]:
     """The moves that the search finds towards a goal, as few as it finds of those that cost clients
@@ -150,8 +151,8 @@ def planning(
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
     report may still have it. `came`: what moved lately. `refused`: bundles that stay for now.
-    `patient`: what bars moves for a while only does not count. Raises
-    `KeyError` for a broker that does not report.
+    `early`: bundles that count as if they had not been moved lately; `patient`: what bars moves for
+    a while only does not count. Raises `KeyError` for a broker that does not report.
     """
     losing = lost_traffic.losing_brokers(snapshot, came)
     if patient:
@@ -173,6 +174,10 @@ def planning(
     yield from owners.read()
     if patient:
         snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
+    elif early:
+        recent = snapshot.recently_unloaded_ms
+        late = {bundle: at_ms for bundle, at_ms in recent.items() if bundle not in early}
+        snapshot = snapshot.having(recently_unloaded_ms=late)
     return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model, losing))
 
 
