@@ -328,6 +328,7 @@ class TermGoals:
             replay=self.moves.cluster.replay.shown,
             duration=self.work.pace.shown(order, fields["progress"], self._waits(order)),
             compared=None if compared is None else ComparedMoves.of(compared),
+            bounds=[*goals.bounds_of(order.limits), *([f"note: {order.note}"] * bool(order.note))],
         )
 
     # Carrying out

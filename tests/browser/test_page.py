@@ -292,16 +292,24 @@ async def test_what_operators_click() -> None:
 
 
 async def test_a_goal_is_seen_before_it_is_approved() -> None:
-    """The curve of its plan; and what a broker uses by the model, beside what its sensors show."""
+    """The curve of its plan, with its limits and its note; and what a broker uses by the model,
+    beside what its sensors show.
+    """
     async with hot_broker() as served, browser() as page:
         hot = served.broker_id(1)
-        goal = {"goal": {"kind": "even", "withinPoints": 5}}
+        hours = {"moves": 40, "windows": ["Mon-Sun 00:00-00:00"]}
+        even = {"kind": "even", "withinPoints": 5}
+        goal = {"goal": even, "limits": hours, "note": "before the sale"}
         status, proposed = await served.call("POST", f"{V1}/goals", goal)
         assert status == 200, proposed
         await page.size(1200, 800)
         await page.go(f"http://{hot}/ui")
         await page.wait_text("it takes about", ".goals")
+        for told in ("at most 40 moves", "moves only in Mon-Sun", "note: before the sale"):
+            await page.wait_text(told, ".goals")
         await page.click(".goals button", "Approve…")
+        for told in ("At most 40 moves.", "Moves only in Mon-Sun", "Note: before the sale."):
+            await page.wait_text(told, "dialog")
         await page.wait_text("before", "dialog .curve")
         await page.wait_text("after 1 move. The model may be", "dialog .curve")
         assert await page.value("document.querySelector('dialog .curve path').getAttribute('d')")

@@ -760,7 +760,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         await served.own(*names, at=1)
         reports = served.brokers[0].use.brokers.reports
         await until(lambda: set(names) <= set(reports[served.broker_id(1)].bundles))
-        empty = ("--empty", served.broker_id(1), "--max-moves", "2", "--by", "2h")
+        empty = ("--empty", served.broker_id(1), "--max-moves", "2", "--by", "2h", "--note", "why")
         # until its report has the bundles
         _, out, _ = await eventually(
             lambda: proposed(*empty, "--stay", names[0]), lambda done: done[0] == 0
@@ -771,6 +771,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
             "2 waits for fresh reports of 30 s, at most: none is measured yet in this term" in out
         )
         assert "the model's usages are off by " in out
+        bounds = ("to be done by 20", "at most 2 moves", f"stay: {names[0]}", "note: why")
+        assert [text for text in bounds if text not in out] == []
         (goal, _) = (await shell.json("goals", "list"))["goals"]
         assert f"approve with: loadmanager admin goals approve {goal['id']}" in out
         assert goal["limits"]["stay"] == [names[0]]
@@ -779,8 +781,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert "that were shown may be made, within its limits" in out
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
-        assert f"stay: {names[0]}" in out
-        assert "no move before 20" in out
+        assert [text for text in (*bounds, "no move before 20") if text not in out] == []
+        assert "at most 2 moves; stay: " in " ".join((await shell.run("goals", "list"))[1].split())
         assert "it takes about " in out
         assert "the pause of a client counts as 1 s: assumed" in out
         assert "the model's usages are off by " in out

@@ -1,6 +1,6 @@
 // Plans towards goals: what was promised, what has come of it, and what they wait for.
 import type { JSX } from "preact";
-import { approveGoal, stopGoal } from "./actions";
+import { approveGoal, boundsOf, stopGoal } from "./actions";
 import { plural, utc } from "./format";
 import type { GoalShown } from "../generated/openapi";
 import { goals } from "./state";
@@ -76,9 +76,12 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       {goal.limits?.untilMs && goal.state !== "ended" && (
         <span class="small">by <Time at={goal.limits.untilMs} /></span>
       )}
-      {goal.state === "approved" && (goal.limits?.fromMs ?? 0) > (goal.approvedMs ?? 0) && (
-        <span class="small">from <Time at={goal.limits?.fromMs ?? 0} /></span>
-      )}
+      {goal.state !== "ended" &&
+        boundsOf(goal).map((text) => (
+          <span class="small" key={text}>
+            <Told text={text} />
+          </span>
+        ))}
       {goal.endedMs && <span class="small">ended <Time at={goal.endedMs} /></span>}
       {goal.staysCordoned && <span class="small">{goal.staysCordoned} stays cordoned</span>}
       {goal.lapsesMs && (

@@ -112,6 +112,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
     order, raw = admin.ask("POST", GOALS, body, GoalShown)
     parts: list[Any] = [
         headline(order),
+        *_bounds(order),
         *_waits(order),
         *_later(order),
         *_duration(order),
@@ -165,6 +166,26 @@ def _limits(options: dict[str, Any]) -> PlanLimits:
             "moves": options["max_moves"],
         }
     )
+
+
+def _bounds(order: GoalShown) -> list[list[str]]:
+    """Its hours, its limits and its note, as one part of an answer."""
+    lines = [*_hours(order), *order.bounds]
+    return [lines] if lines else []
+
+
+def _hours(order: GoalShown) -> list[str]:
+    limits, lines = order.limits, list[str]()
+    if limits.from_ms:
+        lines.append(f"no move before {clock(limits.from_ms)}")
+    if limits.until_ms is not None:
+        lines.append(f"to be done by {clock(limits.until_ms)}")
+    return [*lines, *_windows(order)]
+
+
+def _windows(order: GoalShown) -> list[str]:
+    windows = order.limits.windows
+    return [f"moves only in {'; '.join(windows)}"] if windows else []
 
 
 def headline(order: GoalShown) -> str:
@@ -267,7 +288,10 @@ def goals_list(admin: AdminClient, at: int | None) -> Output:
     if at is not None:
         return _goals_at(admin, at)
     answer, raw = admin.ask("GET", GOALS, None, GoalsShown)
-    headers = ("id", "goal", "state", "made", "moves", "promised", "farthest", "promised", "why")
+    headers = (
+        *("id", "goal", "state", "made", "moves", "promised", "farthest", "promised"),
+        *("limits", "why"),
+    )
     rows = [
         (
             order.id,
@@ -278,6 +302,7 @@ def goals_list(admin: AdminClient, at: int | None) -> Output:
             order.promise.moves,
             _points(order.progress.farthest),
             _points(order.promise.curve[-1].farthest),
+            _short("; ".join([*_windows(order), *order.bounds])),
             _why(order),
         )
         for order in answer.goals
@@ -360,21 +385,13 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
 
 
 def _state_lines(order: GoalShown) -> list[str]:
-    progress, limits = order.progress, order.limits
+    progress = order.progress
     lines = [joined(order.state, _why(order)), _error(order), _pause(order)]
     lines += _replay(order)
     if order.state == "proposed":
         lines.append(_proposed(order))
         lines += _later(order)
-    lines += _duration(order)
-    if limits.from_ms:
-        lines.append(f"no move before {clock(limits.from_ms)}")
-    if limits.until_ms is not None:
-        lines.append(f"to be done by {clock(limits.until_ms)}")
-    if limits.windows:
-        lines.append(f"moves only in {'; '.join(limits.windows)}")
-    if limits.stay:
-        lines.append(f"stay: {', '.join(limits.stay)}")
+    lines += [*_duration(order), *_hours(order), *order.bounds]
     if progress.ordered:
         last = order.promise.curve[-1]
         lines.append(

@@ -12,6 +12,7 @@ from loadmanager.kit.errors import BadInputError
 
 NAMES_MAX = 1_000
 """Names that a goal, or its limits, may have."""
+NAMES_SHOWN = 10
 WINDOWS_MAX = 20
 MOVES_MAX = 10_000
 NUMBER_MAX = 1e18
@@ -76,6 +77,22 @@ class PlanLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 NO_LIMITS = PlanLimits()
+
+
+def bounds_of(limits: PlanLimits) -> list[str]:
+    """What a plan may cost at most, and what stays, for people; its hours are not here."""
+    bounds = [f"at most {limits.moves} moves"] if limits.moves < MOVES_MAX else []
+    if limits.traffic is not None:
+        bounds.append(f"at most {limits.traffic / 1e6:.4g} MB/s of traffic that moves")
+    if limits.clients is not None:
+        bounds.append(f"at most {limits.clients:.4g} clients that are paused")
+    if limits.client_seconds is not None:
+        bounds.append(f"at most {limits.client_seconds:.4g} s of pauses of clients in all")
+    if limits.stay:
+        more = len(limits.stay) - NAMES_SHOWN
+        names = ", ".join(limits.stay[:NAMES_SHOWN])
+        bounds.append(f"stay: {names}" + (f" and {more} more" if more > 0 else ""))
+    return bounds
 
 
 class Staying:

@@ -130,6 +130,8 @@ class GoalShown(Shape):
     """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
     earlier version planned it.
     """
+    bounds: list[str] = msgspec.field(default_factory=list)
+    """What it may cost at most, what stays, and its note: for people who approve it."""
 
 
 class GoalsShown(Shape):

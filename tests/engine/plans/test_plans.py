@@ -24,6 +24,7 @@ from loadmanager.engine.plans.goals import (
     PlanLimits,
     Spare,
     Staying,
+    bounds_of,
     check,
 )
 from loadmanager.engine.plans.planner import GoalPlan, plan, planning
@@ -398,6 +399,21 @@ def test_what_has_a_part_of_a_bundle_that_stays_stays(bundle: str, *, staying: b
     assert stay.has(bundle) is staying
     assert stay.has("u/n/0x00000000_0xffffffff")
     assert stay.has("u/m/0x20000000_0x40000000")
+
+
+def test_limits_are_told() -> None:
+    """All of those that are set."""
+    assert bounds_of(PlanLimits()) == []
+    some = PlanLimits(moves=40, traffic=2.5e6, clients=0, client_seconds=90)
+    assert bounds_of(some) == [
+        "at most 40 moves",
+        "at most 2.5 MB/s of traffic that moves",
+        "at most 0 clients that are paused",
+        "at most 90 s of pauses of clients in all",
+    ]
+    assert bounds_of(PlanLimits(stay=("acme", "beta/x"))) == ["stay: acme, beta/x"]
+    many = tuple(f"t{at}" for at in range(12))
+    assert bounds_of(PlanLimits(stay=many)) == [f"stay: {', '.join(many[:10])} and 2 more"]
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: type(goal).__name__)
