@@ -19,6 +19,7 @@ from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
 from loadmanager.engine.plans.order import (
+    ORDERS_MAX,
     PROPOSAL_MS,
     GoalOrder,
     MadeAsShown,
@@ -41,8 +42,6 @@ from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.windows import Window, any_open, next_open_ms
 
-ORDERS_MAX = 50
-"""Orders that are kept; those that ended first give way."""
 MOVES_SHOWN = 200
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")

@@ -29,7 +29,7 @@ from loadmanager.engine.plans.goals import (
     PlanLimits,
     Spare,
 )
-from loadmanager.engine.plans.order import PROPOSAL_MS, GoalOrder, Progress
+from loadmanager.engine.plans.order import ORDERS_MAX, PROPOSAL_MS, GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Unload
@@ -51,7 +51,7 @@ from loadmanager.leader.goal_work import (
     LATE_MS,
     TIMES_PROMISED,
 )
-from loadmanager.leader.goals import LAPSED, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.goals import LAPSED, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
 from loadmanager.member.leading.term import build
 

@@ -348,8 +348,8 @@ def _goal_then(goal: GoalThen) -> str:
 
 
 def _goal_at(admin: AdminClient, goal: str, at_ms: int) -> Output:
-    then = goals_at(admin, at_ms)
-    it = next((each for each in then.goals if each.id == goal), None)
+    then = goals_at(admin, at_ms, goal)
+    it = next(iter(then.goals), None)
     if it is None:
         raise OperationalError(f"no goal {goal} was ordered by {clock(at_ms)}, as far as recorded")
     lines = [f"goal {it.id} ({_goal_then(it)}) was {it.state} at {clock(at_ms)}: {times_text(it)}"]

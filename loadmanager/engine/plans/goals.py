@@ -9,6 +9,7 @@ import msgspec
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.text import count_of
 
 NAMES_MAX = 1_000
 """Names that a goal, or its limits, may have."""
@@ -81,7 +82,7 @@ NO_LIMITS = PlanLimits()
 
 def bounds_of(limits: PlanLimits) -> list[str]:
     """What a plan may cost at most, and what stays, for people; its hours are not here."""
-    bounds = [f"at most {limits.moves} moves"] if limits.moves < MOVES_MAX else []
+    bounds = [f"at most {count_of(limits.moves, 'move')}"] if limits.moves < MOVES_MAX else []
     if limits.traffic is not None:
         bounds.append(f"at most {limits.traffic / 1e6:.4g} MB/s of traffic that moves")
     if limits.clients is not None:
