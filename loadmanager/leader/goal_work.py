@@ -300,12 +300,21 @@ class GoalWork:
         left = [move for move in batch if not move.ended]
         queued = sum(move.state is MoveState.QUEUED for move in left)
         if left:
-            text = f"{len(left) - queued} of its moves are under way"
-            text += f", {queued} wait for their turn" if queued else ""
-            return Reason("OwnMoves", text)
+            return Reason("OwnMoves", self._own_moves(len(left) - queued, queued))
         if out := self._clients_out(order, batch):
             return Reason("Clients", f"the clients of {out} of its moves are not all back")
         return None
+
+    def _own_moves(self, under_way: int, queued: int) -> str:
+        """How many moves of an order are under way, and why others wait for their turn."""
+        texts = [f"{under_way} of its moves {_are(under_way)} under way"] if under_way else []
+        if queued:
+            of = "" if under_way else " of its moves"
+            texts.append(
+                f"{queued}{of} {'waits for its' if queued == 1 else 'wait for their'} turn"
+            )
+        used_up = [it.text for it in self.pace.used_up(queued) if it.first_ms]
+        return "; ".join([", ".join(texts), *used_up])
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
@@ -600,6 +609,10 @@ def known_waits(goals: GoalWork, order: GoalOrder) -> Iterable[KnownWait]:
     if settled_ms > now_ms:
         text = f"nothing moves before {moment(settled_ms)}, after a broker was lost"
         yield KnownWait(text, settled_ms, settled_ms)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _stay(refused: Mapping[str, str]) -> str:

@@ -269,7 +269,7 @@ async def test_it_looks_again_after_every_few_moves() -> None:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
         scene.led.move_settings.set(MoveSettings(warm_up_s=0, at_once_max=1))
         await scene.goals.step()
-        text = f"0 of its moves are under way, {AT_ONCE} wait for their turn"
+        text = f"{AT_ONCE} of its moves wait for their turn"
         assert scene.goals.goal(order.id).waits == Reason("OwnMoves", text)
         await scene.led.moves.idle()
         scene.led.move_settings.set(MoveSettings(warm_up_s=0))
@@ -958,6 +958,34 @@ async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
             f"it may not be done by {moment(until.until_ms or 0)}: it takes"
         )
         assert (" of its windows (" in takes.text) is windowed
+
+
+async def test_how_long_it_takes_counts_the_moves_of_the_last_minute() -> None:
+    """Where they have used up the pace, nothing begins before it is free again."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        others = [Unload(name, "b1:8080", "b2:8080", "Drained") for name in BUNDLES[:2]]
+        began_ms = scene.led.moves.term.clock.now_ms()
+        scene.led.moves.decide(others, Author.DRAIN)
+        await scene.led.moves.idle()
+        await asyncio.sleep(10)
+        await scene.report()
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        takes = order.duration
+        assert takes is not None
+        assert takes.done_ms is not None
+        assert takes.done_ms >= began_ms + 60_000 + 1000 * (takes.seconds or 0)
+        text = "2 moves have begun in the last minute, and loadManagerMovesPerMinuteMax is 2"
+        assert f"; {text}: the next may begin at " in takes.text
+        free = takes.text.partition("may begin at ")[2].partition(" ")[0]
+        assert moment(began_ms + 60_000) <= free <= moment(began_ms + 70_000)
+        await scene.goals.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "OwnMoves"
+        assert waits.text.startswith(
+            f"{AT_ONCE} of its moves wait for their turn; {text}: the next"
+        )
 
 
 @pytest.mark.parametrize("minutes", [GRACE_MINUTES - 1, GRACE_MINUTES + 10])
