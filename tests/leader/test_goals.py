@@ -1504,6 +1504,25 @@ async def test_a_new_leader_in_a_dip_knows_of_the_dip(strategies: StrategySettin
             assert (await after.run(order.id)).ended == REACHED
 
 
+async def test_a_new_leader_knows_what_the_last_moves_cost() -> None:
+    """It plans by that, and assumes nothing."""
+    async with a_scene() as scene:
+        for broker in scene.led.fleet.brokers:
+            broker.tenant.stats = dict.fromkeys(BUNDLES, EACH)
+            broker.tenant.returned_ms = (250.0,) * int(EACH_CLIENTS)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        assert order.pause_source == "assumed"
+        await scene.run(order.id)
+        await scene.led.shed()
+        before = scene.led.moves.pauses.expected()
+        assert before.source == "moves"
+        async with the_next_term(scene) as after:
+            await after.report()
+            other = await after.goals.propose(Emptied("b2:8080"), PlanLimits())
+            assert (other.pause_source, other.pause_seconds) == ("moves", before.measured_s)
+            assert other.promise.pause_s == pytest.approx(before.seconds, rel=0.01)
+
+
 def waiting_code(scene: Scene, order_id: str) -> str:
     """The code of why an order waits."""
     waits = scene.goals.goal(order_id).waits

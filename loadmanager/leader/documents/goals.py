@@ -102,7 +102,8 @@ class GoalShown(Shape):
     pause_seconds: float
     """The pause of a client that counts for each of its next moves."""
     pause_source: PauseSource
-    """Whether that is the median of the last moves here, of what a canary measured last (beside a
+    """Whether that is the median of the last moves (of earlier leaders, where none was measured in
+    this term), of what a canary measured last (beside a
     Pulsar), the mean of what its own moves took, what was measured when it was proposed, or assumed
     because there is none of these.
     """

@@ -121,6 +121,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         clock=base.clock,
     )
     load_manager = _load_manager(leads, moves, memories=await keeper.restore(view))
+    moves.pauses = replace(moves.pauses, before_s=keeper.pause_s)
     owners = OwnerTracker(
         brokers=cluster.brokers,
         clock=base.clock,
@@ -378,7 +379,7 @@ async def shed(parts: TermParts, hold: LeaderHold | None) -> None:
     await parts.feed.refresh()
     await load_manager.shed(hold)
     memories = load_manager.usage.remembered(load_manager.memories)
-    await parts.keeper.save(memories, parts.feed.view)
+    await parts.keeper.save(memories, parts.feed.view, parts.moves.pauses.of_moves_s())
 
 
 def _run_cycles(parts: TermParts, hold: FirstHold) -> None:
