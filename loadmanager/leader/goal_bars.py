@@ -93,6 +93,8 @@ class GoalWait:
         waits = snapshot.now_ms - self.arriving_since_ms < LATEST_MS
         count = len(coming & self.arriving) if waits else 0
         text = f"{count} bundles are on their way to brokers whose reports do not have them yet"
+        if count == 1:
+            text = "1 bundle is on its way to a broker whose reports do not have it yet"
         return Bar(Reason("UnderWay", text), snapshot.now_ms + SOON_MS) if count else None
 
 

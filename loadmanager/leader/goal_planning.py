@@ -25,6 +25,7 @@ from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundErro
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import in_pieces
+from loadmanager.kit.text import count_of
 from loadmanager.leader.goal_bars import Bar, bar_of, grace_of, without_recent
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
@@ -246,7 +247,8 @@ class GoalPlanning:
             left = len(await self.moves.orders.mover.served_bundles(address))
         except LoadManagerError as error:
             return Reason("NotReported", str(error))
-        text = f"{address.broker_id} serves {left} bundles that its last report does not have"
+        some = count_of(left, "bundle")
+        text = f"{address.broker_id} serves {some} that its last report does not have"
         return Reason("NotReported", text) if left else None
 
     async def check_names(self, goal: Goal, limits: PlanLimits) -> None:

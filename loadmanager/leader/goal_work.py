@@ -241,7 +241,11 @@ class GoalWork:
         """What an order waits for, until it is time to look again."""
         work = self.works.get(order.id)
         now_ms = self.planning.moves.term.clock.now_ms()
-        return None if work is None else work.waiting.why(now_ms)
+        why = None if work is None else work.waiting.why(now_ms)
+        if why is None:
+            return None
+        lost = self._bar_of_loss(order.goal)  # since then, say
+        return why if lost is None else lost.why
 
     async def go_on(self, order: GoalOrder) -> None:
         """Order the next moves, or wait, or end the order."""
@@ -423,7 +427,8 @@ class GoalWork:
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
         if made.ends.code == LIMITS.code and beyond <= 0:
             promised, moved = order.promise.moves, order.progress.moved
-            text = f"{promised} moves were promised, and the goal is not reached after {moved}: "
+            count = "1 move was" if promised == 1 else f"{promised} moves were"
+            text = f"{count} promised, and the goal is not reached after {moved}: "
             if _cut_short(order):
                 text += "its limits leave more than was expected; propose it again"
             else:
@@ -469,7 +474,8 @@ class GoalWork:
         waiting, queue_max = planning.moves.queue.waiting, planning.moves.settings.value.queue_max
         moves = moves[: max(0, queue_max - waiting)]
         if not moves:
-            text = f"{waiting} moves wait; loadManagerMovesQueueMax allows {queue_max}"
+            count = "1 move waits" if waiting == 1 else f"{waiting} moves wait"
+            text = f"{count}; loadManagerMovesQueueMax allows {queue_max}"
             self.waits[order.id] = Reason("QueueFull", text)
             return
         await self.order_moves(order, moves, Author.GOAL, made)

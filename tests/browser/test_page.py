@@ -238,6 +238,7 @@ async def test_a_visitor_must_prove_who_he_is() -> None:
     ):
         await page.go(served.url() + "/ui")
         await page.wait_text("Who are you?")
+        await page.wait_text("at the daemon of a fleet, others may read, too")
         for given, shown in ((token("stranger"), "may not see"), (token(ADMIN), "Bundles")):
             await page.value(f"document.querySelector('input').value = {given!r}")
             await page.click("button", "Use it")
@@ -1032,22 +1033,37 @@ async def test_a_time_that_cannot_be_shown() -> None:
         await page.wait_text("1 Jun 2020, ", ".past-note")
 
 
+def an_ended_goal(code: str, text: str) -> dict[str, Any]:
+    """A broker was to be emptied, and has bundles some minutes after the order has ended."""
+    now_ms = int(time.time_ns() / 1e6)
+    return {
+        "id": "1-g1",
+        "goal": {"kind": "emptied", "broker": "broker-1"},
+        "state": "ended",
+        "promise": {"curve": [{"moves": 3, "farthest": 0.0}], "later": None},
+        "progress": {"arrived": 3, "farthest": 0.0},
+        "ended": {"code": code, "text": text},
+        "endedMs": now_ms - 300_000,
+        "afterwards": {"atMs": now_ms, "farthest": 0.029, "reached": False},
+    }
+
+
+async def test_a_goal_that_was_never_reached_is_not_called_so_no_longer() -> None:
+    """An operator stopped it; and its last figures are not those of now."""
+    cluster = Told()
+    cluster.goals.append(an_ended_goal("Stopped", "by an operator"))
+    async with browser() as page, made(cluster) as url:
+        await page.go(f"{url}/ui")
+        await page.wait_text("; Stopped: by an operator", "#moves .goal")
+        shown = await page.text("#moves .goal")
+        assert "no longer" not in shown
+        assert "when last looked at 0.0 points" in shown
+
+
 async def test_a_goal_that_was_reached_and_is_not_any_more() -> None:
     """A broker that was drained and got bundles again: both are told, and when each was so."""
     cluster = Told()
-    now_ms = int(time.time_ns() / 1e6)
-    cluster.goals.append(
-        {
-            "id": "1-g1",
-            "goal": {"kind": "emptied", "broker": "broker-1"},
-            "state": "ended",
-            "promise": {"curve": [{"moves": 3, "farthest": 0.0}], "later": None},
-            "progress": {"arrived": 3, "farthest": 0.0},
-            "ended": {"code": "Reached", "text": "the goal is reached"},
-            "endedMs": now_ms - 300_000,
-            "afterwards": {"atMs": now_ms, "farthest": 0.029, "reached": False},
-        }
-    )
+    cluster.goals.append(an_ended_goal("Reached", "the goal is reached"))
     async with browser() as page, made(cluster) as url:
         await page.go(f"{url}/ui")
         await page.wait_text("; Reached: the goal is reached; no longer so at ", "#moves .goal")

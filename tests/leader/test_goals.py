@@ -186,6 +186,22 @@ async def test_a_proposal_lapses() -> None:
             await scene.goals.approve(shown.id)
 
 
+async def test_it_cannot_begin_in_the_past() -> None:
+    """Neither when it is proposed, nor when it is approved; what was now when it was said may."""
+    async with a_scene() as scene:
+        await asyncio.sleep(FRESH_MAX_S)
+        await scene.report()
+        now_ms = scene.led.moves.term.clock.now_ms()
+        over_ms = now_ms - 15_000
+        with pytest.raises(BadInputError, match="the time to begin is over: "):
+            await scene.goals.propose(Even(7), PlanLimits(from_ms=over_ms))
+        shown = await scene.goals.propose(Even(7), PlanLimits(from_ms=now_ms))
+        with pytest.raises(BadInputError, match=f"the time to begin is over: {moment(over_ms)}"):
+            await scene.goals.approve(shown.id, over_ms)
+        assert scene.goals.goal(shown.id).state == "proposed"
+        assert (await scene.goals.approve(shown.id, now_ms)).state == "approved"
+
+
 async def test_before_is_when_its_moves_began() -> None:
     """Others have moved bundles since it was proposed."""
     async with a_scene() as scene:
@@ -330,7 +346,7 @@ async def test_what_fitted_into_its_limits_bounds_what_is_made(goal: Goal, moves
         order = await scene.run(shown.id)
         assert order.ended is not None
         assert order.ended.code == "BeyondPromise"
-        assert order.ended.text.startswith("1 moves were promised, and the goal is not reached af")
+        assert order.ended.text.startswith("1 move was promised, and the goal is not reached af")
         assert order.progress.arrived == len(scene.led.ended) == TIMES_PROMISED
 
 
@@ -848,6 +864,22 @@ async def test_a_drain_is_an_order_to_empty_a_broker() -> None:
         assert scene.goals.goal(order.id).ended == REACHED
 
 
+async def test_a_drain_says_that_moves_are_paused() -> None:
+    """And not that its moves wait for their turn."""
+    async with a_scene() as scene:
+        until_ms = scene.led.moves.term.clock.now_ms() + 600_000
+        await scene.led.wishes.set_pause(Pause(until_ms), ())
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await asyncio.sleep(5)
+        await scene.led.operations.step()
+        (order,) = scene.goals.list().goals
+        assert order.under_way
+        assert order.waits == Reason("Paused", f"moves are paused until {moment(until_ms)}")
+        await scene.led.wishes.set_pause(None, ())
+        await drain_step(scene)
+        assert waiting_code(scene, order.id) != "Paused"
+
+
 async def test_a_stopped_drain_leaves_the_cordon() -> None:
     """And says so; a lifted cordon ends the order, too."""
     async with a_scene() as scene:
@@ -1184,7 +1216,10 @@ async def test_moves_that_wait_are_not_made_when_the_time_is_over(
             await scene.report()
             assert (await scene.run(order.id)).ended == REACHED
         else:
-            assert (shown.ended, shown.progress.failed) == (TIME_IS_UP, AT_ONCE - made)
+            assert shown.ended is not None
+            assert shown.ended.code == TIME_IS_UP.code
+            assert shown.ended.text.startswith(f"{TIME_IS_UP.text}; it waited: OwnMoves: ")
+            assert shown.progress.failed == AT_ONCE - made
 
 
 async def test_a_long_pause_leaves_no_bundle_behind() -> None:
@@ -1399,7 +1434,12 @@ async def lose(scene: Scene, index: int) -> list[str]:
 def no_more_before(lost: list[str]) -> Reason:
     """Why a goal waits while these bundles have no owner."""
     count = len(lost)
-    text = f"it moves nothing more until {count} bundles of brokers that left have an owner"
+    some = (
+        "1 bundle of brokers that left has"
+        if count == 1
+        else (f"{count} bundles of brokers that left have")
+    )
+    text = f"it moves nothing more until {some} an owner"
     return Reason("Unsteady", text)
 
 
@@ -1426,6 +1466,23 @@ async def test_a_broker_is_lost_in_the_middle() -> None:
         assert ended.ended == REACHED
         assert scene.owned(1) != left
         assert abs(len(scene.owned(1)) - len(scene.owned(2))) <= 3
+
+
+async def test_a_loss_is_told_while_a_goal_waits_for_something_else() -> None:
+    """What it waited for goes by figures of before."""
+    async with a_scene() as scene:
+        bundle, source, there = BUNDLES[0], scene.led.fleet.brokers[1], scene.led.fleet.brokers[3]
+        await source.release(bundle)
+        await there.acquire(bundle)
+        await scene.report()
+        await just_moved(scene)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        assert waiting_code(scene, order.id) == "GracePeriod"
+        lost = await lose(scene, 3)
+        assert lost == [bundle]
+        await scene.goals.step()
+        assert scene.goals.goal(order.id).waits == no_more_before(lost)
 
 
 async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None:
@@ -1818,7 +1875,7 @@ async def test_it_does_not_end_while_moves_are_under_way() -> None:
             await asyncio.sleep(1)
             await scene.report()
         until = waits_until(scene, order_id)
-        assert until == "1 moves that wait or are under way have ended"
+        assert until == "1 move that waits or is under way has ended"
         scene.led.moves.cancel(None)
         assert (await scene.run(order_id)).ended == REACHED
 

@@ -20,6 +20,7 @@ from loadmanager.cli.options import Finite
 from loadmanager.cli.terminal import table
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import CurvePoint
+from loadmanager.engine.plans.planner import REACHED
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.reason import joined
 from loadmanager.kit.units import MINUTE_MS
@@ -36,6 +37,8 @@ EXAMPLES = """examples:
   loadmanager admin goals show 7-g1
 """
 WINDOW = "'Mon-Fri 22:00-06:00 Europe/Paris', and days to leave out: ... except 2026-12-24"
+AT_WORK = frozenset({"OwnMoves", "Clients", "Reports"})
+"""Codes of what a goal waits for between its moves: its figures are those of now."""
 ENDS = {
     "Reached": "reaches the goal",
     "Limits": "ends at its limits, before the goal",
@@ -201,6 +204,8 @@ def _promised(order: GoalShown) -> str:
     if why.code == "Limits":
         limit = why.text.partition(": ")[2]
         ends += f": {limit}" if limit else ""
+    if why.code == "Reached" and order.state == "ended":
+        return f"{count} promised, to reach the goal"
     if why.code != "NothingHelps":
         return f"{count}; {ends}"
     if order.drain:
@@ -320,7 +325,8 @@ def _why(order: GoalShown) -> str:
         no_longer += f", when a broker was {_points(after.farthest)} from the mean"
     if order.ended_ms is None:
         return joined(f"goes on: it had ended as reached; {no_longer}", why)
-    return f"{why}; {no_longer}" if after.at_ms >= order.ended_ms else why
+    was_so = order.ended is not None and order.ended.code == REACHED.code
+    return f"{why}; {no_longer}" if was_so and after.at_ms >= order.ended_ms else why
 
 
 def _goals_at(admin: AdminClient, at_ms: int) -> Output:
@@ -378,10 +384,17 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
     """
     if at is not None:
         return _goal_at(admin, goal, at)
-    order, raw = admin.ask("GET", f"{GOALS}/{quote(goal, safe='')}", None, GoalShown)
+    order, raw = admin.ask("GET", _path(goal), None, GoalShown)
     state = (*_state_lines(order), *waited_for(admin, order), *_cordon(order))
     lines = (headline(order), *state, _curve(order.promise.curve))
     return Output(raw, lines)
+
+
+def _path(goal: str) -> str:
+    """The path of a goal; other names would be another path."""
+    if goal in ("", ".", ".."):
+        raise click.UsageError(f"{goal!r} is no goal: `goals list` has their ids")
+    return f"{GOALS}/{quote(goal, safe='')}"
 
 
 def _state_lines(order: GoalShown) -> list[str]:
@@ -405,12 +418,14 @@ def _state_lines(order: GoalShown) -> list[str]:
     lines += _compared(order)
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
-        at = "now" if order.state == "approved" else "when last looked at"
+        at_work = order.state == "approved" and (it := order.waits) and it.code in AT_WORK
+        at = "now" if at_work else "when last looked at"
         lines.append(
             f"farthest from the mean: {_before(order)}, "
             f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
         )
-    if (after := order.afterwards) is not None:
+    after, ended_ms = order.afterwards, order.ended_ms
+    if after is not None and ended_ms is not None and after.at_ms >= ended_ms:
         lines.append(
             f"at {clock(after.at_ms)}, when sensors had settled: {_points(after.farthest)}"
         )
@@ -451,8 +466,7 @@ def _cordon(order: GoalShown) -> list[str]:
 @click.option("--at", type=Coming(), help="begin then: 22:00 (UTC), 2h, a date; now without it")
 def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     """Let a goal be reached: a few moves, a look at fresh figures, the next moves."""
-    path = f"{GOALS}/{quote(goal, safe='')}/approve"
-    order, raw = admin.ask("POST", path, {"fromMs": at or 0}, GoalShown)
+    order, raw = admin.ask("POST", f"{_path(goal)}/approve", {"fromMs": at or 0}, GoalShown)
     begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
     late = begins > (order.approved_ms or 0)
     waits = _waits(order)
@@ -504,7 +518,7 @@ def goals_stop(admin: AdminClient, goal: str) -> Output:
     """End a goal; moves under way end by themselves, the others are not made. A broker that was to
     be emptied stays cordoned.
     """
-    order, raw = admin.ask("POST", f"{GOALS}/{quote(goal, safe='')}/stop", None, GoalShown)
+    order, raw = admin.ask("POST", f"{_path(goal)}/stop", None, GoalShown)
     text = f"goal {order.id} is stopped; {count_of(order.progress.arrived, 'move')} made"
     if order.under_way:
         text += f", {count_of(order.under_way, 'move')} under way"

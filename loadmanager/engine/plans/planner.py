@@ -51,7 +51,7 @@ from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
 from loadmanager.kit.reason import Reason
-from loadmanager.kit.text import moment
+from loadmanager.kit.text import count_of, moment
 
 DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
@@ -265,13 +265,14 @@ class _Planning:
             return self._stay_at(left, self._goal.broker)
         bundles = [each for its in self._owners.bundles for each in its]
         if staying := sum(map(self._stay.has, bundles)):
-            text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"
+            are = "is" if staying == 1 else "are"
+            text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles {are} to stay"
             return Reason(NOTHING_HELPS.code, text)
         return self._nothing_helps()
 
     def _stay_at(self, left: Sequence[str], broker: str) -> Reason:
         """That these bundles stay at a broker; and until when, if they are pinned to it."""
-        some = "1 bundle" if len(left) == 1 else f"{len(left)} bundles"
+        some = count_of(len(left), "bundle")
         names = ", ".join(left[:NAMED_MAX]) + (" …" if len(left) > NAMED_MAX else "")
         text = f"{some} may not leave, or no other has room: {names}"
         pin_of = self._snapshot.wishes.pin_of
