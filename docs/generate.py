@@ -62,9 +62,12 @@ OF_THE_PAGE = (
     "LastSeen",
     "LossShown",
     "MovesShown",
+    "OutagesShown",
     "PinShown",
     "SealedPlan",
+    "SilentTopicsShown",
     "ThrottledShown",
+    "UnknownLoads",
 )
 """The answers that the page at /ui reads."""
 

@@ -94,6 +94,7 @@ class GoalPlanning:
                 learned=learned,
                 leaving=leaving,
                 came=came,
+                losing=self._losing,
                 refused=refused,
                 early=early,
                 patient=patient,

@@ -19,7 +19,12 @@ from loadmanager.engine.history.members import MemberChange, left_at_of, unheard
 from loadmanager.engine.history.records import Decision, decided_ms
 from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
 from loadmanager.engine.moves.move import MoveState
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, RecordedSpan
+from loadmanager.kit.history.archive_answers import (
+    ArchivedEvent,
+    ArchivedEvents,
+    ArchivedMoment,
+    RecordedSpan,
+)
 from loadmanager.kit.units import DAY_MS, HOUR_MS
 from loadmanager.leader.documents.interruptions import InterruptionsShown, MoveReturn
 from loadmanager.leader.documents.members import AbsentBroker
@@ -78,6 +83,15 @@ class AskedArchives:
     """The brokers whose parts are not there."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskedLoads:
+    """The loads of a moment that the archives of a cluster answered."""
+
+    parts: Mapping[str, ArchivedMoment]
+    silent: frozenset[str] = frozenset()
+    """The brokers whose parts are not there."""
+
+
 class Archives(Protocol):
     """The archives of all brokers of a cluster."""
 
@@ -85,6 +99,10 @@ class Archives(Protocol):
         self, kinds: Sequence[str], since_ms: int, until_ms: int, limit: int
     ) -> AskedArchives:
         """Events of some kinds, of each broker the newest."""
+        ...
+
+    async def loads(self, at_ms: int, kinds: Sequence[str]) -> AskedLoads:
+        """The loads of some kinds at a moment."""
         ...
 
 

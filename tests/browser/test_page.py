@@ -513,6 +513,9 @@ async def test_what_was_recorded_after_an_outage_is_not_of_a_moment_within(
         shown = "[...document.querySelectorAll('.broker.active')].map((it) => it.innerText).join()"
         await page.wait(f"{shown}.includes('– msg/s')")
         await page.wait_text("≥ 70", ".summary")
+        await page.wait_text("(1 not counted)", ".summary")
+        await page.wait_text(f"Without what {names[1]} carried then", "#heat")
+        assert await page.value("document.querySelectorAll('.broker .bar.unknown').length") == 1
         unknown = "not known: an outage or standstill lies between then and the next record"
         for panel, head in ((f"bundle={FIRST}", "Bundle of"), (f"broker={names[1]}", names[1])):
             await page.value(f"(location.hash = {panel!r}, true)")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.admin.serving import Served, serving
+from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_archive import ended_in, in_folder, recorded_in, written
 from browser.chromium import CHROMIUM, Page, browser
-from cli.test_past import UNUSED
+from cli.test_past import UNUSED, forget_file
 
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import BrokerLoad
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad
+from loadmanager.kit.history.archive_file import GAPS
 from loadmanager.kit.system.clock import SystemClock
 
 pytestmark = [
@@ -30,6 +33,14 @@ HOLD_ARCHIVES = """(() => {
   };
   return true;
 })()"""
+
+
+def _lacks_in(folder: Path, broker: str, begin_ms: int, end_ms: int) -> None:
+    """Have a broker's archive say that it lacks records of a time."""
+    (path,) = folder.rglob(f"*{broker.rpartition(':')[2]}.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(GAPS)
+        db.execute("INSERT INTO gap VALUES(?, ?, 'the disk is full')", (begin_ms, end_ms))
 
 
 def when_of(at_ms: int) -> str:
@@ -200,3 +211,52 @@ async def test_a_leader_that_could_not_prove_its_session_did_not_lead(tmp_path: 
         await page.wait_text(f"{names[1]} was lost about then: its last sign was at", ".past-note")
         await led(following + 30_000, f"{names[0]} led")
         assert not page.errors
+
+
+async def test_what_a_broker_recorded_that_does_not_answer_is_not_counted(tmp_path: Path) -> None:
+    """It is named at the figures that lack it: in the first line, at the brokers and the heat."""
+    at = SystemClock().now_ms() - 600_000
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        bundle = BundleLoad(
+            ts=at, broker=names[0], interval_ms=60_000, bundle=f"{ORDERS}/0x00000000_0x40000000"
+        )
+        load = BrokerLoad(
+            ts=at, broker=names[0], interval_ms=60_000, usage=0.5, msg_rate_in=70.0, **UNUSED
+        )
+        await written(served, 0, bundle, load)
+        recorded_in(tmp_path, [(1, at - 300_000, at + 300_000)])
+        await served.servers[1].stop()
+        forget_file(tmp_path, names[1])
+        await page.size(1200, 800)
+        await page.go(f"{served.url()}/ui?at={when_of(at)}&last=600")
+        await page.wait_text(f"Not counted: {names[1]}, whose archive did not answer", "#brokers")
+        await page.wait_text(f"Without what {names[1]} carried then", "#heat")
+        await page.wait_text("≥ 70", ".summary")
+        lack = "document.querySelector('.timebar .lack')"
+        await page.wait(f"{lack}?.offsetWidth > 200")
+        assert f"what {names[1]} recorded from" in await page.value(f"{lack}.title")
+        tiles = "[...document.querySelectorAll('.tile')].map((it) => it.innerText).join('|')"
+        assert "≥ 1" in await page.value(tiles)
+        assert "(1 not counted)" in await page.value(tiles)
+
+
+async def test_the_bar_of_time_shows_when_records_are_missing(tmp_path: Path) -> None:
+    """Hatched, with whose they are, from when to when, and why; several at once in one title."""
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        names = [served.broker_id(index) for index in range(2)]
+        for name, minutes in zip(names, ((50, 30), (40, 20)), strict=True):
+            _lacks_in(tmp_path, name, *(now - ago * MINUTE for ago in minutes))
+        await page.size(1200, 800)
+        await page.go(f"{served.url()}/ui?at={when_of(now - 45 * MINUTE)}&last=600")
+        lacks = "[...document.querySelectorAll('.timebar .lack')].map((it) => it.title)"
+        await page.wait(f"{lacks}.length === 3")
+        first, both, last = await page.value(lacks)
+        assert first.startswith(f"{names[0]} did not record all from ")
+        assert first.endswith(": the disk is full")
+        assert names[1] in last
+        assert both.count("\n") == 1
+        assert all(name in both for name in names)
+        slider = await page.value("document.querySelector('#time').ariaValueText")
+        assert f"{names[0]} did not record all" in slider

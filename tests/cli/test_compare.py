@@ -12,7 +12,7 @@ from cli.test_admin_command import Shell
 
 from loadmanager.cli.admin.away import away_text
 from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
-from loadmanager.cli.admin.past_owners import moved_lately, owners_at, uncovered
+from loadmanager.cli.admin.past_owners import moved_lately, uncovered
 from loadmanager.cli.admin.times import clock, span, span_between
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
@@ -30,6 +30,7 @@ from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.owners_then import owners_at
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
 LOW, HIGH = "0x00000000_0x80000000", "0x80000000_0xffffffff"

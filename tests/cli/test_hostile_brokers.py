@@ -344,7 +344,7 @@ ANSWERS: list[tuple[str, Any]] = [
     ),
     (
         r"GET .*/loadmanager/v1/silent-topics",
-        {"brokers": {BROKER: [SILENT_TOPIC]}, "notAsked": 0, "noAnswer": {}},
+        {"at": 1, "brokers": {BROKER: [SILENT_TOPIC]}, "notAsked": 0, "noAnswer": {}},
     ),
     (r"GET .*/loadmanager/v1/members", {"at": 1, "present": [], "expected": 0, "absent": []}),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),

@@ -232,9 +232,10 @@ async def test_reasons_are_counted_and_not_cycles_without_moves(
 
 
 def forget_file(folder: Path, broker: str) -> None:
-    """Have a broker's archive be away."""
+    """Have a broker's archive be away, and begin no new one, which would answer."""
     (path,) = folder.rglob(f"*{broker.rpartition(':')[2]}.sqlite")
     path.rename(path.with_suffix(".away"))
+    path.mkdir()
 
 
 async def test_a_broker_that_does_not_answer_is_named(

@@ -13,7 +13,6 @@ from cli.test_admin_command import Shell
 
 from loadmanager.broker.admin.topic_stats import total
 from loadmanager.broker.messaging.segments import ANY_TIME, Sent
-from loadmanager.cli.admin.past_owners import in_bundle
 from loadmanager.cli.admin.silence import last_traffic, silent_since
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
@@ -21,6 +20,7 @@ from loadmanager.engine.history.records import BundleLoad, TopicLoad
 from loadmanager.kit.history.archive_answers import ArchivedPoint, ArchivedSeries
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
+from loadmanager.leader.owners_then import in_bundle
 
 CLIENTS_CLOCK_MS = 1_008
 """The publish time of the last message of `with_messages`."""

@@ -16,7 +16,7 @@ from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
-from loadmanager.engine.strategies.shedding.modelled import FullBrokers, ModelledBrokers
+from loadmanager.engine.strategies.shedding.modelled import FullBrokers, Lately, ModelledBrokers
 from loadmanager.kit.units import MINUTE_MS
 
 SETTINGS = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
@@ -52,6 +52,13 @@ class ServingCluster:
         """Broker → the CPU that it says to have, as a multiple; what it uses stays right."""
         self.top = 1.0
         """What the sensors end at, without any noise."""
+        self.catch_up = 1.0
+        """How many times its traffic a bundle has in the two minutes after it came."""
+        self.boot: list[float] = []
+        """What each sensor showed on average since its machine was started, long ago; empty: they
+        show what is used now.
+        """
+        self._came: dict[str, int] = {}
         self.view, self.memories, self.minute = ClusterView(), Memories(), 0
         self._random = random.Random(3)
 
@@ -62,6 +69,7 @@ class ServingCluster:
         for move in plan.unloads:
             assert move.destination is not None
             self.owner[move.bundle] = int(move.destination[1])
+            self._came[move.bundle] = self.minute
             self.view.placed(move.bundle, move.destination, now_ms)
             self.view.moved(move.bundle, move.source, now_ms)
         self.lies = {}
@@ -80,7 +88,7 @@ class ServingCluster:
         snapshot = self.reported()
         model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, memory.model)
         full = FullBrokers((), {}) if in_a_cycle else None
-        return ModelledBrokers(snapshot, model, 0.16, leaving={}, far=(), full=full)
+        return ModelledBrokers(snapshot, model, 0.16, Lately(), full=full)
 
     def moves(self, minutes: int) -> int:
         """How many are made in so many minutes."""
@@ -88,7 +96,11 @@ class ServingCluster:
 
     def _report(self, number: int, now_ms: int) -> None:
         bundles = [bundle for bundle, owner in self.owner.items() if owner == number]
-        times = {bundle: self.times(self.minute, int(bundle[3])) for bundle in bundles}
+        times = {
+            bundle: self.times(self.minute, int(bundle[3]))
+            * (self.catch_up if self.minute - self._came.get(bundle, -9) <= 2 else 1.0)
+            for bundle in bundles
+        }
         work = {
             bundle: self.cost
             * self.dear.get(bundle, 1.0)
@@ -111,6 +123,9 @@ class ServingCluster:
             for bundle in bundles
         }
         shown = min(wanted, 1.0) + self._random.gauss(0, self.noise)
+        if self.boot:
+            self.boot[number] += (shown - self.boot[number]) / (2000 + self.minute)
+            shown = self.boot[number]
         used = 100 * min(max(shown, 0.01), self.top)
         cpu = ResourceUsage(usage=used, limit=100 * self.limits.get(number, 1.0))
         report = a_report(stats, cpu=cpu, last_update=now_ms)

@@ -4,10 +4,10 @@ import { useMemo, useState } from "preact/hooks";
 import { bytes, count, duration, inZone, messages, percent, plural } from "./format";
 import type { Broker } from "./state";
 import type { CordonShown as Cordon, Resources } from "../generated/openapi";
-import { cluster, panel, staleAfter } from "./state";
+import { cluster, notCounted, panel, staleAfter } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
-import { absenceText, ordered } from "./sentences";
+import { absenceText, listed, ordered } from "./sentences";
 import { Rows } from "./virtual";
 import { shownAt, when } from "./when";
 
@@ -68,6 +68,9 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
 // Whether a broker runs: one that was drained and has stopped is no reason to worry.
 export const runs = ({ state }: Broker): boolean => state !== "gone" && state !== "stopped";
 
+// Whether no load of it is known, at a time gone by.
+const isUnknown = (broker: Broker): boolean => runs(broker) && when.value !== null && broker.usage === null;
+
 export function cordonText(cordon: Cordon): string {
   if (cordon.state !== "draining" || typeof cordon.left !== "number") return cordon.state;
   return `draining, ${count(cordon.left)} left`;
@@ -101,7 +104,7 @@ export function modelledText({ modelled, modelError }: Broker): string {
 function Bar({ broker }: { broker: Broker }): JSX.Element {
   const usage = broker.usage ?? 0;
   return (
-    <span class={`bar ${heatClass(usage)}`} aria-hidden="true">
+    <span class={`bar ${isUnknown(broker) ? "unknown" : heatClass(usage)}`} aria-hidden="true">
       <i class="fill" style={{ transform: `scaleX(${Math.min(1, usage)})` }} />
       {resourcesOf(broker).map(({ name, part }) => (
         <i
@@ -145,6 +148,16 @@ function Row({ broker, cut }: { broker: Broker; cut: boolean }): JSX.Element {
   );
 }
 
+function cellClass(broker: Broker): string {
+  if (!runs(broker)) return "gone";
+  return isUnknown(broker) ? "unknown" : heatClass(broker.usage ?? 0);
+}
+
+function cellText(broker: Broker): string {
+  if (!runs(broker)) return broker.state;
+  return isUnknown(broker) ? "not counted, its load of then is not known" : percent(broker.usage ?? 0);
+}
+
 // All brokers at a glance, a cell each; the list has the same for those who do not see it.
 function Cells({ brokers }: { brokers: Broker[] }): JSX.Element {
   const fullest = brokers.length > CELLS_MAX ? [...brokers].sort(ORDERS.load).slice(0, CELLS_MAX) : [...brokers];
@@ -153,8 +166,8 @@ function Cells({ brokers }: { brokers: Broker[] }): JSX.Element {
       {fullest.sort(byName).map((broker) => (
         <i
           key={broker.broker}
-          class={runs(broker) ? heatClass(broker.usage ?? 0) : "gone"}
-          title={`${broker.broker}: ${runs(broker) ? percent(broker.usage ?? 0) : broker.state}`}
+          class={cellClass(broker)}
+          title={`${broker.broker}: ${cellText(broker)}`}
           onClick={() => panel.set({ kind: "broker", name: broker.broker })}
         />
       ))}
@@ -170,6 +183,7 @@ function nothing(filter: string, isPast: boolean): string {
 export function Brokers(): JSX.Element {
   const now = use(cluster);
   const then = use(when);
+  const without = use(notCounted);
   const [order, setOrder] = useState<Order>("load");
   const [filter, setFilter] = useState("");
   const shown = useMemo(() => {
@@ -179,6 +193,7 @@ export function Brokers(): JSX.Element {
   }, [now, order, filter]);
   if (!now) return <Section id="brokers" title="Brokers" empty="Waiting for the first answer." />;
   const live = now.brokers.filter(runs).length;
+  const missing = Object.keys(without.missing);
   const cut = isCutAtBegin(now.brokers);
   return (
     <Section
@@ -209,6 +224,11 @@ export function Brokers(): JSX.Element {
       }
       empty={shown.length ? null : nothing(filter, then !== null)}
     >
+      {missing.length > 0 && (
+        <p class="small line problem">
+          Not counted: {listed(missing)}, whose {missing.length > 1 ? "archives" : "archive"} did not answer.
+        </p>
+      )}
       {now.brokers.length >= CELLS_FROM && <Cells brokers={now.brokers} />}
       <Rows
         label="Brokers. Enter opens one."

@@ -4,7 +4,8 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { bytes, count, duration, moment, plural, shortRange, split, told, utc } from "./format";
 import type { HeatSeries as Series } from "../generated/openapi";
 import type { HeatOfTime as Samples } from "./past";
-import { HEAT_ROWS, cluster, heat, panel } from "./state";
+import { listed } from "./sentences";
+import { HEAT_ROWS, cluster, heat, notCounted, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { dark } from "./theme";
@@ -254,6 +255,8 @@ export function Heat(): JSX.Element {
       : null;
   const times = samples?.times ?? [];
   const past = times.length > 1 ? (times.at(-1) ?? 0) - (times[0] ?? 0) : 0;
+  const { missing, unknown } = use(notCounted);
+  const without = [...Object.keys(missing), ...unknown].sort();
   const terms = samples ? termsText(samples) : "";
   return (
     <Section
@@ -271,6 +274,9 @@ export function Heat(): JSX.Element {
             <span>{then ? moment(times.at(-1) ?? 0) : "now"}</span>
           </div>
           <Map samples={samples} />
+          {without.length > 0 && (
+            <p class="small line problem">Without what {listed(without)} carried then, which is not known.</p>
+          )}
           {terms && (
             <p class="small line">
               <Told text={`${terms}.`} />

@@ -14,16 +14,17 @@ import { Findings } from "./findings";
 import { bytes, count, duration, messages, moment, percent, plural, told, utc, zone } from "./format";
 import { giveBackFocus } from "./focus";
 import { Heat } from "./heat";
-import type { AbsentBroker, Move } from "../generated/openapi";
-import type { Down } from "./past";
+import type { AbsentBroker, DownShown as Down, Move } from "../generated/openapi";
 import type { Broker, Cluster } from "./state";
 import { LastSeen } from "./lastseen";
 import { Moves, notBack, known as recent } from "./moves";
-import { COUNTED_MS, absenceText, clients, isCounted, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
-import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, isReading, lastBefore, link, moves, pageOf, panel, pastLapses, pastLately, pastNotes, pastStopped, refresh, returned, toast, unproven } from "./state";
+import { COUNTED_MS, absenceText, clients, isCounted, listed, ordered, returnText, sentence, shortBundle, unserved } from "./sentences";
+import { LISTED, absences, begin, cluster, decisions, downAt, downs, findings, isDaemon, isReading, lastBefore, link, moves, notCounted, pageOf, panel, pastLapses, pastLately, pastNotes, pastStopped, refresh, returned, toast, unproven } from "./state";
 import { useRecorded } from "./recorded";
 import { use } from "./store";
+import { returns } from "./returns";
 import { More, Side } from "./story";
+import { Silent } from "./silent";
 import { switchTheme, theme } from "./theme";
 import { Time, Told } from "./time";
 import { Throttled } from "./throttled";
@@ -41,6 +42,7 @@ const KEYS: [string, string, () => void][] = [
   ["m", "go to the moves", () => focusIn("moves")],
   ["l", "go to what is throttled", () => focusIn("throttled")],
   ["c", "go to who changed what", () => focusIn("changes")],
+  ["s", "go to the silent topics", () => document.querySelector<HTMLElement>("#silent summary")?.focus()],
   ["/", "filter the brokers", () => focus("broker-filter")],
   ["r", "see what a balancing cycle would move now", () => inThePresent(() => void dryRun())],
   ["p", "pause or resume moves", () => inThePresent(moves.value?.paused ? resumeMoves : pauseMoves)],
@@ -235,16 +237,23 @@ function Summary(): JSX.Element | null {
   use(pastLapses);
   use(findings);
   use(recent);
+  use(returns);
+  const without = use(notCounted);
   if (!now) return null;
   const live = now.brokers.filter(runs);
   const sum = (of: (broker: Broker) => number | null): number =>
     live.reduce((total, broker) => total + (of(broker) ?? 0), 0);
   const { text, level } = status(now);
-  // At a time gone by there may be no record of what some carried.
-  const known = (of: (broker: Broker) => number | null, figure: string): string => {
-    const unknown = when.value ? live.filter((broker) => of(broker) === null).length : 0;
-    if (!unknown) return figure;
-    return unknown === live.length ? "–" : `≥ ${figure}`;
+  const missing = Object.keys(without.missing);
+  const isPart = missing.length > 0 || without.unknown.length > 0;
+  // At a time gone by there may be no record of what some carried, or not of who else was there.
+  const least = (figure: string, isLeast: boolean, why: string): ComponentChildren =>
+    isLeast ? <abbr title={`Without ${why}, which is not known.`}>≥ {figure}</abbr> : figure;
+  const counted = (figure: string): ComponentChildren =>
+    least(figure, missing.length > 0, `those of which only the archives of ${listed(missing)} tell`);
+  const carried = (figure: string): ComponentChildren => {
+    if (isPart && live.every(({ usage }) => usage === null)) return "–";
+    return least(figure, isPart, `what ${listed([...without.unknown, ...missing])} carried`);
   };
   return (
     <div class="summary" role="status">
@@ -252,12 +261,15 @@ function Summary(): JSX.Element | null {
         <i aria-hidden="true" /> <Told text={text} />
       </p>
       {now.mode && <Tile name="Mode">{now.mode}</Tile>}
-      <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
-      <Tile name="Bundles">{count(now.bundles)}{now.awaited ? ` + ${count(now.awaited)} placed` : ""}</Tile>
-      <Tile name="Load">{spread(now.brokers)}</Tile>
+      <Tile name="Brokers">{counted(count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length))}</Tile>
+      <Tile name="Bundles">{counted(`${count(now.bundles)}${now.awaited ? ` + ${count(now.awaited)} placed` : ""}`)}</Tile>
+      <Tile name="Load">
+        {spread(now.brokers)}
+        {isPart && <small> ({missing.length + without.unknown.length} not counted)</small>}
+      </Tile>
       {now.headroom && <Tile name="Headroom">{headroom(now.headroom, now)}</Tile>}
-      <Tile name="Messages/s">{known(({ rate }) => rate, messages(sum((broker) => broker.rate)))}</Tile>
-      <Tile name="Bytes">{known(({ throughput }) => throughput, bytes(sum((broker) => broker.throughput)))}</Tile>
+      <Tile name="Messages/s">{carried(messages(sum((broker) => broker.rate)))}</Tile>
+      <Tile name="Bytes">{carried(bytes(sum((broker) => broker.throughput)))}</Tile>
     </div>
   );
 }
@@ -541,6 +553,7 @@ function Page(): JSX.Element {
         <Summary />
         <Lately />
         <Findings />
+        {known && !isDaemon(known) && <Silent />}
         {known || state === "loading" ? (
           <div class="grid">
             <div class="column">

@@ -13,17 +13,22 @@ import type {
   ArchivedSeries,
   ChangeShown,
   DecisionShown,
+  DownShown,
   FindingShown,
   HeatSeries,
   HeatShown,
   HoldingLimit,
   InterruptionsShown,
+  LapseShown,
   Move,
   Outcome,
+  OutagesShown,
   PauseShown,
   RecordedSpan,
   Resource,
   ThrottledShown,
+  UnknownLoads,
+  UnrecordedSpan,
 } from "../generated/openapi";
 import { LATER } from "./sentences";
 import { HOUR_MS } from "./when";
@@ -61,6 +66,7 @@ export interface Past {
   throttled: ThrottledShown;
   lapses: string[]; // that brokers stood still or had no answer of the metadata store then
   lately: LapseTold[]; // and in the hour before
+  unknown: string[]; // brokers that were there, of which no load of then is known
   stopped: string[]; // that brokers had stopped in order, which no leader has recorded by then
   notes: string[];
   missing: Record<string, string>;
@@ -187,81 +193,32 @@ function recordsSince(begins: [string, number][]): string {
 const GAP_MS = 30_000; // a broker gives a sign every ten seconds
 const GAPS_SHOWN = 5;
 
-// A time in which no broker recorded anything, after which one started.
-export interface Down {
-  begin: number;
-  end: number;
-  inOrder: boolean; // whether all brokers that were there had recorded that they stop in order
-}
-
-const START_MS = 60_000;
-const DOWN_MS = 15_000; // so long no broker is silent that lives
-const CLOCKS_MS = 1_000; // the clocks of two brokers may be so far apart
-
 // From when on the archives that answer have records, and when the cluster was down since.
 export interface Recorded {
   begin: number; // Infinity: they have none
   ends: number[]; // when processes gave their last signs
-  downs: Down[];
+  downs: DownShown[];
 }
 
 export async function askRecorded(): Promise<Recorded> {
   const isDaemon = !(await allParts()).brokers.length; // its archive says nothing of brokers
-  const { parts } = await ask<ArchivedEvents>(`events?kind=member&limit=${MEMBERS}`);
-  const starts = parts.flatMap((part) =>
-    part.events.filter(({ record }) => text(record, "event") === "starts").map(({ ts }) => ts),
-  );
-  const runs = parts.flatMap(({ recorded }) => recorded).sort((a, b) => a.begin - b.begin);
-  const downs: Down[] = [];
-  const lastOfAll = Math.max(0, ...runs.map(({ end }) => end));
-  let last = Infinity;
-  for (const { begin, end } of runs) {
-    const started = starts.some((ts) => ts > last && ts <= begin + START_MS);
-    if (begin > last && started && !isDaemon) {
-      const down = { begin: last, end: begin };
-      const there = wereThere(parts, last);
-      const inOrder = there.every(([part]) => stopped(part, down));
-      // Others may have lived through it, and could not write their archives.
-      const allEnded = there.every(([part, sign]) => hasEnded(part, sign, lastOfAll));
-      if (inOrder || allEnded) downs.push({ ...down, inOrder });
-    }
-    last = last === Infinity ? end : Math.max(last, end);
-  }
-  return { begin: runs[0]?.begin ?? Infinity, ends: runs.map(({ end }) => end), downs };
-}
-
-// As `downs_of` of leader/interruptions.py: the brokers that were there, each with its last sign.
-function wereThere(parts: ArchivedEvents[], begin: number): [ArchivedEvents, number][] {
-  const signs = parts.map((part): [ArchivedEvents, number] => [
-    part,
-    Math.max(...part.recorded.map(({ end }) => end).filter((end) => end <= begin)),
+  const [{ parts }, downs] = await Promise.all([
+    ask<ArchivedEvents>("events?kind=member&limit=1"),
+    isDaemon ? [] : askOutages(0, null).then((outages) => outages.downs),
   ]);
-  return signs.filter(([, sign]) => begin - sign <= START_MS);
+  const runs = parts.flatMap(({ recorded }) => recorded);
+  const begin = Math.min(...runs.map((run) => run.begin));
+  return { begin, ends: runs.map(({ end }) => end), downs };
 }
 
-function stopped({ part, events: some }: ArchivedEvents, down: { begin: number; end: number }): boolean {
-  const until: Record<string, number> = {
-    starts: down.begin,
-    stops: Math.min(down.begin + DOWN_MS, down.end),
-  };
-  const own = some.find(
-    ({ ts, record }) => text(record, "of") === part && ts <= (until[text(record, "event")] ?? -1),
-  );
-  return own !== undefined && text(own.record, "event") === "stops";
-}
+// Any broker answers for all: when brokers stood still or could not prove their sessions, and when all
+// were down.
+const askOutages = (since: number, until: number | null): Promise<OutagesShown> =>
+  get<OutagesShown>(`${ARCHIVE}/outages?since=${since}${until === null ? "" : `&until=${until}`}`);
 
-// The next that is recorded of a broker is that it starts, or it is silent since.
-function hasEnded({ part, recorded, events: some }: ArchivedEvents, sign: number, last: number): boolean {
-  const again = Math.min(...recorded.map(({ begin }) => begin).filter((begin) => begin > sign));
-  if (again === Infinity) return last - sign > DOWN_MS;
-  return some.some(
-    ({ ts, record }) =>
-      text(record, "event") === "starts" &&
-      text(record, "of") === part &&
-      ts >= again - CLOCKS_MS &&
-      ts <= again + START_MS,
-  );
-}
+// Of which brokers no load of a moment is known, whatever is recorded next to it; and which were lost
+// about then.
+const askUnknown = (at: number): Promise<UnknownLoads> => get<UnknownLoads>(`${ARCHIVE}/unknown?at=${at}`);
 
 // What a client did, or what was done to it, the newest first.
 export interface ClientLine {
@@ -325,7 +282,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
     events(["kind=ownership"], about),
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     ask<ArchivedSeries>(`series?kind=bundle_load&${near}`),
-    askDoubts(at),
+    askUnknown(at),
   ]);
   const points = loads.parts.flatMap(({ columns, points: some }) =>
     some.map((point) => ({ ...point, of: (name: string) => point.figures[columns.indexOf(name)] ?? 0 })),
@@ -341,7 +298,7 @@ export async function askBundle(bundle: string, at: number): Promise<BundleThen>
   // The newest of what is recorded counts: a report of its load says who had it, too.
   const reported = point && Math.max(step?.ts ?? 0, left?.ts ?? 0) <= point.ts - point.spanMs;
   const owner = reported ? point.broker : left ? null : by;
-  const unknown = point ? notOf(point, doubts, at) : "";
+  const unknown = (point && doubts.brokers[point.broker]) ?? "";
   return {
     owner,
     since: owner === by ? (step?.ts ?? null) : null,
@@ -383,7 +340,7 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
     leftAt === null
       ? { parts: [] }
       : events(["kind=ownership"], `since=${leftAt}&until=${leftAt + NEXT_MS}&limit=${MEMBERS}`),
-    askDoubts(moment),
+    askUnknown(moment),
   ]);
   const own = loads.parts.flatMap((part) => part.loads).filter((each) => each.broker === broker);
   const next = new Map<string, ArchivedEvent>(); // the steps are the newest first
@@ -404,7 +361,7 @@ export async function askBroker(broker: string, at: number): Promise<BrokerThen>
   bundles.sort((a, b) => b.throughput - a.throughput || a.bundle.localeCompare(b.bundle));
   return {
     bundles,
-    unknown: unknownLoads(own, doubts, moment).get(broker) ?? "",
+    unknown: doubts.brokers[broker] ?? "",
     leftAt,
     decisions: decisionsOf(asOf(decided.parts, at)),
     recordedSince: decided.since,
@@ -415,7 +372,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const since = at - last;
   const range = `since=${since}&until=${at}`;
   const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
-  const [loads, heat, decided, changed, came, later, found, lapses] = await Promise.all([
+  const [loads, heat, decided, changed, came, later, found, { lapses }, { brokers: unknown, lost }] = await Promise.all([
     ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
     ask<ArchivedHeat>(heatQuestion),
     events(DECISIONS, `${range}&limit=${LISTED}`),
@@ -423,7 +380,8 @@ export async function askPast({ at, last }: When): Promise<Past> {
     events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
     askLater(at),
     events(["kind=finding"], `since=${at - FINDINGS_MS}&until=${at}&limit=${FINDINGS}`),
-    askLapses(at - HOUR_MS, at + HOUR_MS),
+    askOutages(at - HOUR_MS, at + HOUR_MS),
+    askUnknown(at),
   ]);
   const all = loads.parts.flatMap((part) => part.loads);
   // Dead, though nobody recorded that it was lost: its archive has no sign of it, as `ended_before` of
@@ -441,9 +399,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const stepsRange = `since=${at - NEAR_MS}&until=${ends}&limit=${MEMBERS}`;
   const steps = await events(["kind=ownership"], stepsRange);
   for (const broker of brokers) broker.bundles = bundlesOf(broker, steps.parts, at);
-  const ofBrokers = all.filter(({ kind }) => kind === "broker_load");
-  const unknown = unknownLoads(ofBrokers, { lapses, later: later.parts }, at);
-  for (const broker of brokers) if (unknown.has(broker.broker)) Object.assign(broker, NOT_KNOWN);
+  for (const broker of brokers) if (broker.broker in unknown) Object.assign(broker, NOT_KNOWN);
   const changes = ordersOf(changed.parts);
   const again = new Set(decided.parts.filter((event) => event.last > at).map(({ ts }) => ts));
   const decisions = decisionsOf(
@@ -469,14 +425,19 @@ export async function askPast({ at, last }: When): Promise<Past> {
     changes,
     findings: findingsAt(found.parts, came.parts, at).filter((it) => !isOver(it, gone)),
     paused: pausedAt(changes, at),
-    throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
-    lapses: lapses.filter((it) => sinceOf(it) <= at && at <= untilOf(it)).map(lapseThen),
-    lately: lapses.filter((it) => untilOf(it) < at).map(lapseTold),
+    throttled: throttledOf(
+      all.filter(({ kind, broker }) => kind === "throttle" && brokers.some((it) => it.broker === broker)),
+      unknown,
+      loads.missing,
+    ),
+    lapses: lapses.filter(({ since: begin, until }) => begin <= at && at <= until).map(lapseThen),
+    lately: lapses.filter(({ until }) => until < at).map(lapseTold),
+    unknown: brokers.map(({ broker }) => broker).filter((it) => it in unknown),
     stopped: [...stops].map(([broker, ts]) => `${broker} had stopped in order since ${utc(ts)}`),
     notes: [
-      ...lostAbout(around, at),
+      ...Object.entries(lost).map(([broker, text]) => `${broker} was lost about then: ${text}`),
       ...notesOf(loads.parts, brokers.length, new Set(gone.map(({ broker }) => broker)), at),
-      ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => unknown.has(it)), unknown),
+      ...unknownNotes(brokers.map(({ broker }) => broker).filter((it) => it in unknown), unknown),
     ],
     missing: { ...loads.missing, ...heat.missing, ...decided.missing, ...found.missing },
   };
@@ -623,23 +584,6 @@ function stillLed(led: string, { before, later, runs }: Around, at: number): boo
   return !ends.length || at - Math.max(...ends) <= SIGN_MS;
 }
 
-// Brokers whose last sign was before a moment, and whose loss was recorded after it, as `lost_about` of the
-// command line has it (cli/admin/downtimes.py).
-function lostAbout({ later, runs }: Around, at: number): string[] {
-  const lost = new Map<string, string>();
-  for (const event of [...later].reverse()) {
-    const of = text(event.record, "of"), over = leftAtOf(event);
-    const isLoss = text(event.record, "event") === "left" && text(event.record, "how") === "lost";
-    if (!isLoss || figure(event.record, "unheardMs") === null || lost.has(of)) continue;
-    const heard = over - unheardOf(event);
-    const own = (runs.get(of) ?? []).filter(({ begin }) => begin <= heard).map(({ end }) => end);
-    const sign = Math.max(heard, ...own);
-    if (sign < at)
-      lost.set(of, `${of} was lost about then: its last sign was at ${utc(sign)} and its session ended at ${utc(over)}`);
-  }
-  return [...lost.values()].sort();
-}
-
 // For how long a broker had not been heard of when its session was over.
 function unheardOf(left: ArchivedEvent): number {
   return Math.max(0, (figure(left.record, "unheardMs") ?? 0) - (left.ts - leftAtOf(left)));
@@ -703,53 +647,33 @@ const changeOf = ({ ts, record }: ArchivedEvent): ChangeShown =>
 // What moves and lost brokers did to clients today, as the leader counts it: `admin status` says the same.
 export const askToday = (): Promise<InterruptionsShown> => get<InterruptionsShown>(`${V1}/interruptions`);
 
-// When brokers stood still or could not prove their sessions since then, a line for each event, in the
-// words of `admin status` (`Lapse` in cli/admin/downtimes.py); none: nothing was so.
-interface Lapse {
-  begin: number;
-  end: number;
-  names: Set<string>;
-  stood: Map<string, number>; // broker → for how long it stood still, of those that did
-  answered: number; // when the store had given one of them its last answer; 0: not known
-  open: boolean; // no record tells how it ended
-  unproven: boolean; // false: sessions were proven until it ended, or it is not known
-}
-
-const ENDED_MS = 8_000;
-const PROVEN_MS = 12_000;
 const SAME_MS = 1_500; // what ends and begins within this is one event
 const STILL = "frozen, or without a CPU";
 
-const sinceOf = ({ begin, stood, answered }: Lapse): number =>
-  answered && !stood.size ? Math.min(begin, answered) : begin;
-
-// One without a recorded end lasted until its brokers would have given their next signs.
-const untilOf = ({ end, open }: Lapse): number => (open ? end + SIGN_MS : end);
-
+// When brokers stood still or could not prove their sessions, a line for each event, in the words of
+// `admin status` (`Lapse` in cli/admin/downtimes.py).
 export interface LapseTold {
   end: number;
   text: string;
 }
 
-const lapseTold = (lapse: Lapse): LapseTold => ({ end: lapse.end, text: lapseText(lapse) });
+const lapseTold = (lapse: LapseShown): LapseTold => ({ end: lapse.end, text: lapseText(lapse) });
 
 // The same of a moment within it.
-function lapseThen(lapse: Lapse): string {
-  if (sinceOf(lapse) === lapse.begin || lapse.names.size === 1) return lapseText(lapse);
-  return `The metadata store did not answer ${lapse.names.size} brokers then. ${lapseText(lapse)}`;
+function lapseThen(lapse: LapseShown): string {
+  if (lapse.since === lapse.begin || lapse.brokers.length === 1) return lapseText(lapse);
+  return `The metadata store did not answer ${lapse.brokers.length} brokers then. ${lapseText(lapse)}`;
 }
 
-function lapseText(lapse: Lapse): string {
-  const { begin, end, names, stood } = lapse;
-  const since = sinceOf(lapse);
-  const between = lapse.open
+function lapseText(lapse: LapseShown): string {
+  const { begin, end, since, brokers: all, stoodMs } = lapse;
+  const between = lapse.isOpen
     ? `From ${utc(since)} until ${utc(end)} at least`
     : `From ${utc(since)} to ${utc(end)} (${duration(end - since)})`;
-  const all = [...names].sort();
   const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : "";
   const who = `${all.slice(0, NAMED).join(", ")}${more}`;
-  if (lapse.open) return `${between} ${who} had no answer of the metadata store: no record tells how that ended.`;
-  if (!lapse.unproven) {
+  if (lapse.isOpen) return `${between} ${who} had no answer of the metadata store: no record tells how that ended.`;
+  if (!lapse.isUnproven) {
     const stayed = all.length > 1 ? "their sessions stayed proven" : "its session stayed proven";
     return `${between} at most ${who} had no answer of the metadata store: ${stayed}.`;
   }
@@ -757,7 +681,7 @@ function lapseText(lapse: Lapse): string {
     const prove = all.length > 1 ? "they could not prove their sessions" : "its session was not proven";
     return `${between} at most ${who} had no answer of the metadata store: ${prove} from ${utc(begin)} on.`;
   }
-  const least = Math.min(...all.map((name) => stood.get(name) ?? 0));
+  const least = Math.min(...all.map((name) => stoodMs[name] ?? 0));
   if (least && end - begin - least <= SAME_MS) return `${between} ${who} stood still: ${STILL}.`;
   if (all.length === 1) {
     const why = least ? `for ${duration(least)}, ${STILL}` : "or did not reach the metadata store";
@@ -766,102 +690,8 @@ function lapseText(lapse: Lapse): string {
   return `${between} ${who} could not prove their sessions: the metadata store did not answer, or they stood still.`;
 }
 
-interface Unproven {
-  begin: number;
-  end: number;
-  of: string;
-  stood: number;
-  unanswered: number; // how long before it began the store had given its last answer; 0: not known
-  open: boolean; // as `is_open` of engine/history/lapses.py
-}
-
-// A session that was not proven because a process stood still is one with that.
-function joined(times: Unproven[]): Unproven[] {
-  const all: Unproven[] = [];
-  for (const it of times.sort((a, b) => a.of.localeCompare(b.of) || a.begin - b.begin || a.end - b.end)) {
-    const last = all.at(-1);
-    if (!last || last.of !== it.of || it.begin - last.end > SAME_MS) {
-      all.push({ ...it });
-      continue;
-    }
-    last.end = Math.max(last.end, it.end);
-    last.stood += it.stood;
-  }
-  return all;
-}
-
-// What began and has no recorded end: it lasted at least until the last sign of its broker, or its
-// next start.
-function unended(parts: ArchivedEvents[]): Unproven[] {
-  return parts.flatMap(({ part, events: some, recorded }) => {
-    const own = some.filter(({ record }) => text(record, "of") === part).sort((a, b) => a.ts - b.ts);
-    return own.flatMap(({ ts, record }, index): Unproven[] => {
-      if (text(record, "event") !== "unanswered") return [];
-      const next = own.slice(index + 1).find((it) => ["proven", "starts", "unanswered"].includes(text(it.record, "event")));
-      if (next && text(next.record, "event") !== "starts") return [];
-      const sign = Math.max(ts, ...recorded.filter(({ begin }) => begin <= ts).map(({ end }) => end));
-      const end = Math.max(ts, Math.min(sign, next?.ts ?? sign));
-      const unanswered = end - ts + (figure(record, "unheardMs") ?? 0);
-      return [{ begin: end, end, of: part, stood: 0, unanswered, open: true }];
-    });
-  });
-}
-
 export const askUnproven = async (since: number): Promise<LapseTold[]> =>
-  (await askLapses(since, null)).map(lapseTold);
-
-// Those that ended in a time, the oldest first.
-async function askLapses(since: number, until: number | null): Promise<Lapse[]> {
-  const begin = since - HOUR_MS; // what has no recorded end began before
-  const range = until === null ? `since=${begin}` : `since=${begin}&until=${until}`;
-  const { parts } = await ask<ArchivedEvents>(`events?kind=member&${range}&limit=${MEMBERS}`);
-  const told = parts.flatMap((part) => part.events).flatMap(({ ts, record }): Unproven[] => {
-    const took = figure(record, "tookMs") ?? 0, of = text(record, "of");
-    const unanswered = figure(record, "unheardMs") ?? 0;
-    switch (text(record, "event")) {
-      case "proven":
-        return [{ begin: ts - took, end: ts, of, stood: 0, unanswered, open: false }];
-      case "stood":
-        return [{ begin: ts - took, end: ts, of, stood: took, unanswered: 0, open: false }];
-      default:
-        return [];
-    }
-  });
-  const times = [...joined(told).sort((a, b) => a.begin - b.begin), ...unended(parts)];
-  return together(times.filter(({ end, open }) => end + (open ? SIGN_MS : 0) >= since));
-}
-
-// As `together` of engine/history/lapses.py.
-function together(times: Unproven[]): Lapse[] {
-  const lapses: Lapse[] = [];
-  for (const it of times) {
-    const { begin, end, of, stood, unanswered, open } = it;
-    const answered = begin - unanswered, took = end > begin;
-    let lapse = lapses.find((each) => isSame(each, it));
-    if (!lapse) {
-      lapse = { begin, end, names: new Set(), stood: new Map(), answered: 0, open, unproven: took };
-      lapses.push(lapse);
-    } else if (took && !lapse.unproven) {
-      lapse.begin = begin;
-      lapse.unproven = true;
-    }
-    lapse.end = Math.max(lapse.end, end);
-    if (!lapse.unproven) lapse.begin = lapse.end;
-    lapse.names.add(of);
-    if (stood) lapse.stood.set(of, stood);
-    else if (unanswered) lapse.answered = Math.max(lapse.answered, answered);
-  }
-  return lapses.sort((a, b) => a.begin - b.begin);
-}
-
-function isSame(lapse: Lapse, { begin, end, unanswered, open }: Unproven): boolean {
-  const endedNear = Math.abs(end - lapse.end) <= PROVEN_MS;
-  if (end > begin && lapse.unproven)
-    return endedNear && Math.abs(begin - lapse.begin) <= ENDED_MS && begin <= lapse.end && lapse.begin <= end;
-  const near = unanswered > 0 && Math.abs(begin - unanswered - lapse.answered) <= ENDED_MS;
-  const mayEnd = open && (lapse.open || end <= lapse.end);
-  return sinceOf(lapse) < lapse.begin && near && (endedNear || mayEnd);
-}
+  (await askOutages(since, null)).lapses.map(lapseTold);
 
 // Who was refused something since then and how often, the last one first.
 export interface Refusal extends ClientLine {
@@ -897,12 +727,49 @@ export interface Mark {
   text: string;
 }
 
-export async function askMarks(since: number, until: number): Promise<Mark[]> {
-  const { parts } = await events(
-    ["kind=member", "kind=decision.move"],
-    `since=${since}&until=${until}&limit=${MEMBERS}`,
+// A time of which records are missing, and in words whose and why.
+export interface Lack {
+  begin: number;
+  end: number;
+  text: string;
+}
+
+export interface Marks {
+  marks: Mark[];
+  lacks: Lack[];
+}
+
+export async function askMarks(since: number, until: number): Promise<Marks> {
+  const range = `since=${since}&until=${until}&limit=${MEMBERS}`;
+  const answers = await ask<ArchivedEvents>(`events?kind=member&kind=decision.move&${range}`);
+  return {
+    marks: answers.parts.flatMap(({ events: some }) => marksIn(some)),
+    lacks: lacksIn(answers, since, until),
+  };
+}
+
+// Without those of another time, of which answers tell, too.
+function lacksIn({ parts, missing }: Answers<ArchivedEvents>, since: number, until: number): Lack[] {
+  const own = parts.flatMap(({ part, unrecorded = [] }) =>
+    unrecorded.map((it) => ({ begin: it.begin, end: Math.max(it.begin + 1, it.end ?? until), text: lackText(part, it) })),
   );
-  return parts.flatMap(({ kind, ts, record }): Mark[] => {
+  const whole = Object.entries(missing).map(([broker, why]) => ({
+    begin: since,
+    end: until,
+    text: `what ${broker} recorded from ${utc(since)} to ${utc(until)} cannot be asked for: ${why}`,
+  }));
+  return [...own, ...whole].filter(({ begin, end }) => begin <= until && end >= since);
+}
+
+// In the words of the command line (`lacking_text` in cli/admin/archives.py).
+function lackText(broker: string, { begin, end, reason }: UnrecordedSpan): string {
+  if (end === null) return `${broker} has recorded nothing since ${utc(begin)}: ${reason}`;
+  if (!begin) return `${broker}: its archive began anew at ${utc(end)}, without what was before: ${reason}`;
+  return `${broker} did not record all from ${utc(begin)} to ${utc(end)}: ${reason}`;
+}
+
+const marksIn = (found: ArchivedEvent[]): Mark[] =>
+  found.flatMap(({ kind, ts, record }): Mark[] => {
     if (kind === "decision.move") return [{ ts, kind: "move", text: `${record["bundle"]} moved` }];
     const of = text(record, "of");
     switch (text(record, "event")) {
@@ -933,7 +800,6 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
         return [];
     }
   });
-}
 
 function notesOf(parts: ArchivedMoment[], brokers: number, gone: Set<string>, at: number): string[] {
   const isJust = Date.now() - at < SIGN_MS; // there may be no sign yet
@@ -1110,62 +976,16 @@ const NOT_KNOWN: Partial<Broker> = {
   msgThroughputOut: null,
 };
 
-// Broker → why its loads are not of the moment.
-function unknownLoads(loads: ArchivedLoads[], doubts: Doubts, at: number): Map<string, string> {
-  const unknown = new Map<string, string>();
-  for (const each of loads) {
-    const why = notOf(each, doubts, at);
-    if (why) unknown.set(each.broker, why);
-  }
-  return unknown;
-}
-
-// Lapses about a moment, and what was recorded of members after it, the newest first.
-interface Doubts {
-  lapses: Lapse[];
-  later: ArchivedEvent[];
-}
-
-async function askDoubts(at: number): Promise<Doubts> {
-  const [lapses, later] = await Promise.all([askLapses(at, at + HOUR_MS), askLater(at)]);
-  return { lapses, later: later.parts };
-}
-
 // What was recorded of members soon after a moment, the newest first.
 const askLater = (at: number): Promise<Events> =>
   events(["kind=member"], `since=${at + 1}&until=${at + HOUR_MS}&limit=${MEMBERS}`);
 
-// Why a broker's load that is recorded next to a moment is not of it, as `unknown_loads` of the command
-// line has it (cli/admin/downtimes.py); empty: it is.
-function notOf(
-  { broker, ts, spanMs }: { broker: string; ts: number; spanMs: number },
-  { lapses, later }: Doubts,
-  at: number,
-): string {
-  if (spanMs >= COARSE_MS) return "";
-  if (ts < at) {
-    const next = later.findLast(
-      ({ record }) => text(record, "of") === broker && ENDS.has(text(record, "event")),
-    );
-    const inOrder = !next || text(next.record, "event") === "stops" || IN_ORDER.has(text(next.record, "how"));
-    if (inOrder || leftAtOf(next) - ts > Math.max(spanMs, MINUTE_MS) + MINUTE_MS) return "";
-    return `what was recorded after ${utc(ts)} was lost with the process`;
-  }
-  const touched = lapses.filter(
-    (it) => it.names.has(broker) && it.unproven && sinceOf(it) <= ts && at <= it.end,
-  );
-  if (!touched.some((it) => at < sinceOf(it) || it.end < ts)) return "";
-  return "an outage or standstill lies between then and the next record";
-}
-
 const MINUTE_MS = 60_000;
-const ENDS = new Set(["left", "starts", "stops"]);
-const IN_ORDER = new Set(["stopped", "drained"]);
 
-function unknownNotes(brokers: string[], unknown: Map<string, string>): string[] {
-  const why = [...new Set(brokers.map((it) => unknown.get(it) ?? ""))];
+function unknownNotes(brokers: string[], unknown: Record<string, string>): string[] {
+  const why = [...new Set(brokers.map((it) => unknown[it] ?? ""))];
   return why.map((each) => {
-    const those = brokers.filter((it) => unknown.get(it) === each);
+    const those = brokers.filter((it) => unknown[it] === each);
     const more = those.length > NAMED ? ` and ${those.length - NAMED} more` : "";
     return `What ${those.slice(0, NAMED).join(", ")}${more} carried then is not known: ${each}`;
   });
@@ -1173,11 +993,8 @@ function unknownNotes(brokers: string[], unknown: Map<string, string>): string[]
 
 // Whether a session ended because the store did not answer, as `lapse_of` of
 // engine/history/lapses.py.
-const hadEnded = (lapse: Lapse, { broker, leftAt }: AbsentBroker): boolean =>
-  sinceOf(lapse) < lapse.begin &&
-  lapse.names.has(broker) &&
-  sinceOf(lapse) <= leftAt &&
-  leftAt <= lapse.end + CONSEQUENCE_MS;
+const hadEnded = ({ begin, end, since, brokers }: LapseShown, { broker, leftAt }: AbsentBroker): boolean =>
+  since < begin && brokers.includes(broker) && since <= leftAt && leftAt <= end + CONSEQUENCE_MS;
 
 const CONSEQUENCE_MS = 5_000;
 
@@ -1366,6 +1183,18 @@ function single(action: string, { record, ts }: ArchivedEvent): Partial<Decision
     destination,
     endedAt: ts,
   };
+}
+
+// Those of brokers of which the loads of then are known.
+function throttledOf(
+  all: ArchivedLoads[],
+  unknown: Record<string, string>,
+  missing: Record<string, string>,
+): ThrottledShown {
+  const noAnswer: Record<string, string> = {};
+  for (const broker of Object.keys(unknown)) noAnswer[broker] = "is not counted: what it did then is not known";
+  for (const broker of Object.keys(missing)) noAnswer[broker] = "is not counted: its archive did not answer";
+  return { ...holdsOf(all.filter(({ broker }) => !(broker in unknown))), noAnswer };
 }
 
 // Limits that held somebody in the interval that was recorded.

@@ -397,3 +397,11 @@ export function clientsUnknown(outcome: Move["outcome"]): boolean {
   const { clientsClosed, clientsBack } = outcome ?? {};
   return !!clientsClosed && typeof clientsBack !== "number";
 }
+
+const LISTED = 3;
+
+// Some names, and how many more there are.
+export function listed(names: readonly string[]): string {
+  const more = names.length - LISTED;
+  return names.slice(0, LISTED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}

@@ -2,7 +2,7 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { askChanges, askClient, askDecision, askEarlier, askMarks, askMoves, askPast, askRecorded, askRefused, askToday, askUnproven } from "./past";
-import type { ClientLine, Down, Earlier, FindingThen, HeatOfTime, LapseTold, Mark, Past, Refusal } from "./past";
+import type { ClientLine, Earlier, FindingThen, HeatOfTime, LapseTold, Marks, Past, Refusal } from "./past";
 import { utc } from "./format";
 import { Store } from "./store";
 import * as stream from "./stream";
@@ -18,6 +18,7 @@ import type {
   ClusterShown,
   ClustersShown,
   DecisionShown as Decision,
+  DownShown,
   HeatShown,
   InterruptionsShown,
   LastSeen,
@@ -90,6 +91,14 @@ export const pastLately = new Store<LapseTold[]>([]);
 export const isReading = (): boolean => (when.value === null) !== (pastNotes.value === null);
 // Brokers that had stopped in order by that time, of which no leader had recorded it.
 export const pastStopped = new Store<string[]>([]);
+// What is not counted at that time: brokers whose archives did not answer, each with the reason, and
+// those of which no load of then is known.
+export interface NotCounted {
+  missing: Record<string, string>;
+  unknown: string[];
+}
+const ALL_COUNTED: NotCounted = { missing: {}, unknown: [] };
+export const notCounted = new Store<NotCounted>(ALL_COUNTED);
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 
@@ -248,6 +257,7 @@ function forgetAll(): void {
   pastStopped.set([]);
   pastLapses.set([]);
   pastLately.set([]);
+  notCounted.set(ALL_COUNTED);
   problems.set({});
   happened = true;
   for (const store of [heat, decisions, moves, throttled, changes]) store.set(null);
@@ -264,7 +274,7 @@ async function showPast(then: When): Promise<void> {
   if (!cluster.value) isArchived = !(await isLed());
   await lookForDowns();
   const past = await askPast(then);
-  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], stopped: [], findings: [] });
+  if (downAt(then.at)) Object.assign(past, { brokers: [], bundles: 0, leader: null, notes: [], unknown: [], stopped: [], findings: [] });
   if (hadEnded(past.ledSince, then.at)) {
     past.leader = null;
     for (const broker of past.brokers) broker.leader = false;
@@ -274,6 +284,7 @@ async function showPast(then: When): Promise<void> {
   pastLapses.set(past.lapses);
   pastLately.set(past.lately);
   pastStopped.set(past.stopped);
+  notCounted.set({ missing: past.missing, unknown: past.unknown });
   problems.set({});
   findings.set(past.findings);
   goals.set([]);
@@ -353,8 +364,8 @@ function clusterOf(now: Cluster, then: When, past: Past): Cluster {
   });
 }
 
-export const marksOf = (since: number, until: number): Promise<Mark[]> =>
-  orNone(askMarks(since, until)); // the bar is of use without marks
+export const marksOf = (since: number, until: number): Promise<Marks[]> =>
+  orNone(askMarks(since, until).then((marks) => [marks])); // the bar is of use without
 
 async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
   try {
@@ -367,7 +378,7 @@ async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
 
 // When the whole cluster was down: asked for with a time gone by, and in the present only if no
 // broker has run for a day, until that is recorded; a broker may have no archive.
-export const downs = new Store<Down[]>([]);
+export const downs = new Store<DownShown[]>([]);
 const DOWN_AGAIN_MS = 5 * 60_000;
 const SOON_AGAIN_MS = 30_000; // archives have what was just recorded some seconds later
 let downsAt = 0;
@@ -378,7 +389,7 @@ function mayHaveBeenDown({ brokers }: Cluster): boolean {
   return starts.length > 0 && Date.now() - oldest < DAY_MS && downsAt < oldest + 2 * DOWN_AGAIN_MS;
 }
 
-export const downAt = (at: number): Down | undefined =>
+export const downAt = (at: number): DownShown | undefined =>
   downs.value.find(({ begin, end }) => begin < at && at < end);
 
 let recordsBegin = -Infinity; // -Infinity: that is not known

@@ -2,8 +2,8 @@
 // time that the heat and the lists are of, and marks where something happened.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { duration, fullMoment, moment } from "./format";
-import type { Mark } from "./past";
+import { duration, fullMoment, inZone, moment } from "./format";
+import type { Lack, Marks } from "./past";
 import { marksOf, pastNotes } from "./state";
 import { use } from "./store";
 import { Time, Told } from "./time";
@@ -20,6 +20,8 @@ const STEPS = 1_000;
 const MARKS_AGAIN_MS = 60_000;
 const DRAWN_MIN = 0.004;
 const WINDOW = 1 / 6;
+const LACKS_TOLD = 5;
+const NO_MARKS: Marks = { marks: [], lacks: [] };
 
 interface Bar {
   begin: number;
@@ -33,14 +35,14 @@ function barOf(span: number, at: number | null, now: number): Bar {
 }
 
 // Asked for when somebody comes near the bar: most visitors look at the present.
-function useMarks({ begin, end }: Bar, near: boolean): Mark[] {
-  const [marks, setMarks] = useState<Mark[]>([]);
+function useMarks({ begin, end }: Bar, near: boolean): Marks {
+  const [marks, setMarks] = useState<Marks>(NO_MARKS);
   const asked = `${Math.floor(begin / MARKS_AGAIN_MS)} ${Math.floor(end / MARKS_AGAIN_MS)}`;
   useEffect(() => {
     let over = false;
     if (!near) return;
-    void marksOf(Math.round(begin), Math.round(end)).then((found) => {
-      if (!over) setMarks(found);
+    void marksOf(Math.round(begin), Math.round(end)).then(([found]) => {
+      if (!over) setMarks(found ?? NO_MARKS);
     });
     return () => {
       over = true;
@@ -49,9 +51,24 @@ function useMarks({ begin, end }: Bar, near: boolean): Mark[] {
   return marks;
 }
 
+const lacksAt = (lacks: Lack[], from: number, to: number): string[] =>
+  lacks.filter(({ begin, end }) => begin <= from && to <= end).map(({ text }) => inZone(text));
+
+// The times of which records are missing, cut where one begins or ends: each says all that is missing.
+function segmentsOf({ begin: first, end: last }: Bar, lacks: Lack[]): Lack[] {
+  const within = (ts: number): number => Math.min(last, Math.max(first, ts));
+  const ends = [...new Set(lacks.flatMap(({ begin, end }) => [within(begin), within(end)]))].sort((a, b) => a - b);
+  return ends.slice(1).flatMap((end, index) => {
+    const begin = ends[index] ?? end;
+    const texts = lacksAt(lacks, begin, end);
+    const more = texts.length > LACKS_TOLD ? [`and ${texts.length - LACKS_TOLD} more`] : [];
+    return texts.length ? [{ begin, end, text: [...texts.slice(0, LACKS_TOLD), ...more].join("\n") }] : [];
+  });
+}
+
 function Strip(props: {
   bar: Bar;
-  marks: Mark[];
+  marks: Marks;
   drawn: [number, number] | null;
   choose: (from: number, to: number) => void;
 }): JSX.Element {
@@ -85,10 +102,18 @@ function Strip(props: {
         props.choose(Math.min(from, end), Math.max(from, end));
       }}
     >
+      {segmentsOf(props.bar, props.marks.lacks).map(({ begin, end, text }) => (
+        <i
+          key={`${begin} ${text}`}
+          class="lack"
+          title={text}
+          style={{ left: `${place(begin)}%`, width: `${place(end) - place(begin)}%` }}
+        />
+      ))}
       {region && (
         <i class="drawn" style={{ left: `${region[0]}%`, width: `${region[1] - region[0]}%` }} />
       )}
-      {props.marks.map(({ ts, kind, text }) => (
+      {props.marks.marks.map(({ ts, kind, text }) => (
         <i
           key={`${ts} ${text}`}
           class={`mark ${kind}`}
@@ -120,6 +145,7 @@ export function TimeBar(): JSX.Element {
     : null;
   const show = (ts: number, last: number): void =>
     when.set(ts > now - length / STEPS / 2 ? null : { at: Math.round(ts), last: Math.round(last) });
+  const lacking = lacksAt(marks.lacks, at, at).slice(0, LACKS_TOLD);
   const told = shown || dragged !== null ? `${moment(at, length <= DAY_MS)}, ${duration(now - at)} ago` : "now";
   return (
     <div
@@ -162,7 +188,7 @@ export function TimeBar(): JSX.Element {
           step={1}
           value={Math.round((part(at) / 100) * STEPS)}
           aria-label="Time that is shown"
-          aria-valuetext={told}
+          aria-valuetext={[told, ...lacking].join("; ")}
           onInput={(event) =>
             setDragged(bar.begin + (Number(event.currentTarget.value) / STEPS) * length)
           }

@@ -12,10 +12,12 @@ from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.heat import LOCAL
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.findings.backlogs import Backlog
+from loadmanager.kit.clock import Clock
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, operation
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader.documents.findings import (
+    SILENT_MS,
     BacklogsShown,
     BusiestTopicsShown,
     BusyTopic,
@@ -38,11 +40,12 @@ SINCE = Query(
     minimum=0,
     maximum=TIME_MAX,
 )
-UNTIL = Query(
-    name="until",
-    doc="Only topics whose last message came until then, and those of which that is not known.",
+AT = Query(
+    name="at",
+    doc="Only topics that were silent then, in milliseconds since the epoch, and those of which "
+    "that is not known; 0: now.",
     kind=int,
-    default=TIME_MAX,
+    default=0,
     minimum=0,
     maximum=TIME_MAX,
 )
@@ -55,9 +58,8 @@ LOOKED_AT_ONCE = 1_000
 class GreatestTopicRoutes:
     """Tells backlogs, traffic, and which topics have none."""
 
-    def __init__(self, use: UseCases, everybody: Everybody) -> None:
-        self._use = use
-        self._everybody = everybody
+    def __init__(self, use: UseCases, everybody: Everybody, clock: Clock) -> None:
+        self._use, self._everybody, self._clock = use, everybody, clock
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -108,26 +110,28 @@ class GreatestTopicRoutes:
             )
         )
 
-    @operation(answer=SilentTopicsShown, query=(LOCAL, SINCE, UNTIL))
+    @operation(answer=SilentTopicsShown, query=(LOCAL, SINCE, AT))
     async def silent(self, request: web.Request) -> web.Response:
-        """The open topics to which nothing was published in the last period of the stats, those
-        first whose last message came last; then those with producers of which no message is known.
-        At most 200 of each broker; not topics that nobody has open.
+        """The open topics to which nothing was published for a minute, nor in the last period of
+        the stats, those first whose last message came last; then those with producers of which no
+        message is known. At most 200 of each broker; not topics that nobody has open.
 
         Of more than 200 brokers, 200 are asked, others each time.
         """
-        since_ms, until_ms = SINCE.whole(request), UNTIL.whole(request)
+        since_ms, at_ms = SINCE.whole(request), AT.whole(request) or self._clock.now_ms()
+        until_ms = at_ms - SILENT_MS
         own = await self._greatest(
             lambda topic, bundle, traffic: _quiet(topic, bundle, traffic, since_ms, until_ms),
             lambda it: (-(it.published or 0), it.topic),
         )
-        mine = SilentTopicsShown(brokers={self._use.self_address.broker_id: own})
+        mine = SilentTopicsShown(at=at_ms, brokers={self._use.self_address.broker_id: own})
         if flag(request, "local"):
             return shown(mine)
-        times = {"since": str(since_ms), "until": str(until_ms)}
+        times = {"since": str(since_ms), "at": str(at_ms)}
         answers = await self._everybody.ask("GET", SILENT, SilentTopicsShown, lambda: mine, times)
         return shown(
             SilentTopicsShown(
+                at=at_ms,
                 brokers=_of_itself({name: it.brokers for name, it in answers.brokers.items()}),
                 not_asked=answers.not_asked,
                 no_answer=answers.no_answer,

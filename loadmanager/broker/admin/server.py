@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
-from loadmanager.broker.admin.archives_of_all import ArchivesOfAll
+from loadmanager.broker.admin.archives_of_all import OF_A_MOMENT, ArchivesOfAll
 from loadmanager.broker.admin.askers import askers
 from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
@@ -72,6 +72,7 @@ from loadmanager.leader.http.interruptions import InterruptionRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.members import MemberRoutes
 from loadmanager.leader.http.moves import MoveRoutes
+from loadmanager.leader.http.outages import OutageRoutes
 from loadmanager.leader.http.page import PageRoutes
 from loadmanager.leader.http.undo import UndoRoutes
 
@@ -124,7 +125,7 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
-        self._greatest = GreatestTopicRoutes(use, self._everybody)
+        self._greatest = GreatestTopicRoutes(use, self._everybody, SystemClock())
         use.leading.holds, use.leading.backlogs = self._heat.holds, self._greatest.ask
         parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
         parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
@@ -153,6 +154,7 @@ class AdminServer:
         """The routes of all subjects but permissions, which come last."""
         changes = ChangesOfAll(use, self._everybody)
         archives = ArchivesOfAll(use, self._everybody)
+        of_a_moment = ArchivesOfAll(use, self._everybody, OF_A_MOMENT)
         undoing = OperatorsChanges(use, changes, MovesOfAll(use, archives))
         return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
@@ -180,6 +182,7 @@ class AdminServer:
             AuditRoutes(use, changes),
             UndoRoutes(use, undoing.order, undoing.name_others),
             ArchiveRoutes(use),
+            OutageRoutes(lambda: of_a_moment if use.archive else None),
             InterruptionRoutes(use, lambda: archives if use.archive else None, SystemClock()),
             MemberRoutes(use, lambda: archives if use.archive else None, SystemClock()),
             EnsembleRoutes(use),

@@ -107,6 +107,8 @@ class ClientLog:
         step.reason = why[:TEXT_MAX]
         step.destination = None if destination is None else destination.broker_id
         step.attached_ms = max(0, step.ts - client.since_ms)
+        if (fenced_ns := client.hosted.fenced_ns) is not None:
+            step.fenced_ms = (self._clock.monotonic_ns() - fenced_ns) // 1_000_000
         if isinstance(client, AttachedProducer):
             step.messages = client.core.messages_in
         else:

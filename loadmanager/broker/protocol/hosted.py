@@ -165,6 +165,8 @@ class HostedTopic:
         """`silent`: no receipts are sent any more; a topic that is being unloaded still sends those
         for what it has stored.
         """
+        self.fenced_ns: int | None = None
+        """When it was fenced, on the monotonic clock."""
         self.stored: TopicStorage | None = None
         """None: the topic is in memory."""
         self.producers: dict[str, AttachedProducer] = {}
@@ -270,6 +272,8 @@ class HostedTopic:
     def fence(self, now_ns: int) -> None:
         """Serve nothing of the topic from now on; its limits hold nobody any more."""
         self.fenced = self.silent = True
+        if self.fenced_ns is None:
+            self.fenced_ns = now_ns
         self.limits.close(now_ns)
 
     def close(self, now_ns: int) -> None:

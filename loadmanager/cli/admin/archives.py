@@ -29,6 +29,8 @@ from loadmanager.kit.history.archive_answers import (
     UnrecordedSpan,
 )
 from loadmanager.leader.interruptions import START_MS
+from loadmanager.leader.owners_then import OLD_MS
+from loadmanager.leader.unknown_loads import MEANS_MS
 
 ARCHIVE = f"{OWN}/archive"
 ANSWER_S = 5.0
@@ -39,10 +41,6 @@ GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
 STARTS_MAX = 500
-OLD_MS = 120_000
-"""Loads whose time ended longer before a moment than this, and than it took, are told to be old."""
-MEANS_MS = 900_000
-"""Archives keep the means of so long a time once it is a day ago."""
 UNREAD = "the archive of"
 """In what a broker says of an archive that cannot be read."""
 NOTHING = {"bundle_load": "recorded no load of a bundle", "throttle": "recorded no limit in use"}
@@ -417,11 +415,6 @@ def series_of(
     """The loads of one thing, from all archives."""
     values = [("kind", kind), ("name", name), ("since", since_ms), ("until", until_ms)]
     return parts_of(admin, "series", values, ArchivedSeries)
-
-
-def figures(loads: ArchivedLoads, name: str) -> dict[str, float]:
-    """The figures of one thing by name."""
-    return dict(zip(loads.columns, loads.figures[name], strict=False))
 
 
 def incomplete(notes: Sequence[str]) -> list[Shown]:

@@ -10,13 +10,7 @@ from urllib.parse import quote
 import click
 
 from loadmanager.cli.admin.absences import absence_text, missing_text
-from loadmanager.cli.admin.archives import (
-    LoadsOfAll,
-    figures,
-    listed_at,
-    loads_at,
-    now_ms,
-)
+from loadmanager.cli.admin.archives import LoadsOfAll, listed_at, loads_at, now_ms
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
@@ -33,7 +27,7 @@ from loadmanager.cli.admin.downtimes import (
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.nearer_loads import take_nearer
-from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, moved_lately
+from loadmanager.cli.admin.past_owners import bundles_at, moved_lately
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
@@ -45,6 +39,7 @@ from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.last_seen import BrokerSeen, LastSeen
 from loadmanager.leader.documents.moves import CordonShown
+from loadmanager.leader.owners_then import PastBundle, figures
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
 AWAY = ("gone", "stopped")

@@ -18,7 +18,7 @@ from loadmanager.cli.admin.moves import pins_at
 from loadmanager.cli.admin.names_then import nothing_then, unknown_then
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.past_decisions import as_of, decisions_of
-from loadmanager.cli.admin.past_owners import PastBundle, bundle_at, bundles_at, in_bundle
+from loadmanager.cli.admin.past_owners import bundle_at, bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import (
     once_resumed,
@@ -39,6 +39,7 @@ from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.decisions import BundleStory, DecisionShown
 from loadmanager.leader.documents.moves import PinShown
+from loadmanager.leader.owners_then import PastBundle, in_bundle
 from loadmanager.leader.story import CLUSTER
 
 DECISIONS_MAX = 100

@@ -49,13 +49,7 @@ from loadmanager.cli.admin.downtimes import (
 )
 from loadmanager.cli.admin.leaders import led_of
 from loadmanager.cli.admin.nearer_loads import nearer_loads, with_nearer
-from loadmanager.cli.admin.past_owners import (
-    BEFORE_MS,
-    MEASURED_MS,
-    owners_at,
-    with_nearer_figures,
-    without_figures,
-)
+from loadmanager.cli.admin.past_owners import BEFORE_MS, with_nearer_figures, without_figures
 from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
@@ -67,6 +61,7 @@ from loadmanager.engine.history.waits import Key, Loss
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.leader.interruptions import all_losses, losses_in
+from loadmanager.leader.owners_then import MEASURED_MS, owners_at
 
 SINCE_MS = 600_000
 EVENTS_MAX = 2_000

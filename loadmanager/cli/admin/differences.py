@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from loadmanager.cli.admin.archives import figures
-from loadmanager.cli.admin.past_owners import PastBundle, in_bundle
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of
@@ -21,6 +19,7 @@ from loadmanager.engine.ownership.states import BundleState, LifeCause
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.owners_then import PastBundle, figures, in_bundle
 
 QUIET = 0.0005
 """Fewer messages/s are none: they are rounded away."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from loadmanager.cli.admin.archives import (
-    MEANS_MS,
     STARTS_MAX,
     LoadsOfAll,
     ended_before,
@@ -25,13 +24,14 @@ from loadmanager.engine.history.lapses import (
     SessionLapse,
     Unproven,
     together,
-    unproven_of,
 )
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents, ArchivedLoads
-from loadmanager.kit.units import MINUTE_MS
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedEvents
 from loadmanager.leader.interruptions import DOWN_MS, ClusterDown, between, downs_of
+from loadmanager.leader.outages import unproven_since
+from loadmanager.leader.unknown_loads import lost_about as lost_by_signs
+from loadmanager.leader.unknown_loads import sign_text, unknown_loads
 
 STORE = "metadata store"
 """What a broker names that cannot lead, or knows no leader, for want of it."""
@@ -40,8 +40,6 @@ LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
 NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
-LOSS_MS = 60_000
-"""A session that no heartbeat keeps is over after this time, however long its timeout."""
 FRESH_MS = 600_000
 """So long after it, a crash of the whole cluster is told before all else."""
 LAPSE_MS_MAX = 3_600_000
@@ -157,17 +155,9 @@ def unproven(admin: AdminClient, since_ms: int, until_ms: int | None = None) -> 
     values = [("kind", MemberChange.kind), ("since", max(0, since_ms - LAPSE_MS_MAX))]
     values += [("limit", STARTS_MAX), *([] if until_ms is None else [("until", until_ms)])]
     try:
-        parts = parts_of(admin, "events", values, ArchivedEvents).parts
-        changes = [event.record_as(MemberChange) for it in parts.values() for event in it.events]
+        return unproven_since(parts_of(admin, "events", values, ArchivedEvents).parts, since_ms)
     except LoadManagerError:
         return []
-
-    def last_sign(broker: str, at_ms: int) -> int:
-        runs = parts[broker].recorded if broker in parts else ()
-        return max([at_ms, *(run.end for run in runs if run.begin <= at_ms)])
-
-    times = unproven_of(changes, last_sign)
-    return [it for it in times if it.until + (SIGN_MS if it.is_open else 0) >= since_ms]
 
 
 class Stood(NamedTuple):
@@ -289,7 +279,7 @@ def say_unknown(
 def _mark_unknown(
     past: LoadsOfAll, lapses: Sequence[Lapse], later: Sequence[MemberChange], at_ms: int
 ) -> None:
-    past.unknown = unknown_loads(past.loads, lapses, later, at_ms)
+    past.unknown = unknown_loads(past.loads, lapses, later, at_ms, clock)
     past.notes += unknown_lines(past.unknown, at_ms)
 
 
@@ -319,49 +309,6 @@ def say_silent(admin: AdminClient, at_ms: int, past: LoadsOfAll) -> list[str]:
     return silences
 
 
-def unknown_loads(
-    loads: Iterable[ArchivedLoads],
-    lapses: Sequence[Lapse],
-    later: Sequence[MemberChange],
-    at_ms: int,
-) -> dict[str, str]:
-    """Broker → why its recorded loads are not of a moment; `later`: what was recorded of members
-    after it, the oldest first.
-
-    A broker records each minute what it has measured last. What it
-    recorded after an outage says nothing of the time within the outage, or before; and what was
-    recorded before the moment does not stand for it if the next record was lost with the process.
-    """
-    unknown = dict[str, str]()
-    for it in sorted(loads, key=lambda each: each.ts):
-        unknown.pop(it.broker, None)
-        if it.span_ms >= MEANS_MS:
-            continue
-        if it.ts < at_ms:
-            if _ended_without_record(it, later):
-                unknown[it.broker] = f"what it recorded after {clock(it.ts)} was lost with it"
-            continue
-        own = [lapse for lapse in lapses if it.broker in lapse.brokers and lapse.is_unproven]
-        touched = [lapse for lapse in own if lapse.since <= it.ts and at_ms <= lapse.end]
-        # What was recorded in the same outage is of it.
-        if any(at_ms < lapse.since or lapse.end < it.ts for lapse in touched):
-            unknown[it.broker] = (
-                f"an outage or standstill lies between then and the next record, of {clock(it.ts)}"
-            )
-    return unknown
-
-
-def _ended_without_record(last: ArchivedLoads, later: Iterable[MemberChange]) -> bool:
-    """Whether the process that recorded these loads was killed before it recorded the next."""
-    change = next(
-        (it for it in later if it.of == last.broker and it.event in ("left", "starts", "stops")),
-        None,
-    )
-    if change is None or change.event == "stops" or change.how in ("stopped", "drained"):
-        return False
-    return left_at_of(change) - last.ts <= max(last.span_ms, MINUTE_MS) + LOSS_MS
-
-
 def unknown_lines(unknown: Mapping[str, str], at_ms: int) -> list[str]:
     """A line for each broker of which no load of a moment is known."""
     return [
@@ -376,20 +323,12 @@ def lost_lines(lost: Mapping[str, str]) -> list[str]:
 
 
 def lost_about(admin: AdminClient, at_ms: int, later: Iterable[MemberChange]) -> dict[str, str]:
-    """Broker → when its last sign was and when its session ended, of those whose last sign was
-    before a moment, and whose loss was recorded after it; `later`: what was recorded then.
-    """
-    lost = dict[str, str]()
-    for change in later:
-        unheard_ms, left_ms = unheard_of(change), left_at_of(change)
-        if change.event != "left" or change.how != "lost" or unheard_ms is None:
-            continue
-        if change.of in lost or left_ms - unheard_ms >= at_ms:
-            continue
-        sign_ms = last_sign(admin, change.of, left_ms - unheard_ms, left_ms)
-        if sign_ms < at_ms:
-            lost[change.of] = f"{_sign_text(sign_ms)} and its session ended at {clock(left_ms)}"
-    return lost
+    """See `leader.unknown_loads.lost_about`."""
+
+    def sign_of(broker: str, heard_ms: int, left_ms: int) -> int:
+        return last_sign(admin, broker, heard_ms, left_ms)
+
+    return lost_by_signs(later, at_ms, sign_of, clock)
 
 
 def last_sign(admin: AdminClient, broker: str, heard_ms: int, until_ms: int) -> int:
@@ -447,9 +386,5 @@ def _silence(end: int, left: Iterable[MemberChange]) -> str:
     for change in left:
         if left_at_of(change) - (unheard_of(change) or 0) <= end + SIGN_MS:
             how = "it was lost, its session ended" if change.how == "lost" else f"it {change.how}"
-            return f"{_sign_text(end)}; {how} at {clock(left_at_of(change))}"
-    return f"{_sign_text(end)}, and nobody recorded how it left"
-
-
-def _sign_text(sign_ms: int) -> str:
-    return f"its last sign was at {clock(sign_ms)}"
+            return f"{sign_text(end, clock)}; {how} at {clock(left_at_of(change))}"
+    return f"{sign_text(end, clock)}, and nobody recorded how it left"

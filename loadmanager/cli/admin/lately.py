@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadmanager.broker import settings
-from loadmanager.cli.admin.archives import (
-    LoadsOfAll,
-    ended_before,
-    events_of,
-    figures,
-    loads_at,
-)
+from loadmanager.cli.admin.archives import LoadsOfAll, ended_before, events_of, loads_at
 from loadmanager.cli.admin.asking import OWN, V2
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.downtimes import Doubts, gone_at, say_unknown, unknown_lines
@@ -31,6 +25,7 @@ from loadmanager.kit.settings import Settings
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab import candidates
 from loadmanager.lab.recorded import MINUTES_MIN, record
+from loadmanager.leader.owners_then import figures
 from loadmanager.leader.strategy_keys import strategies_of
 
 LOOKS = 12

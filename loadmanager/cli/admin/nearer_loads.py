@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from loadmanager.cli.admin.archives import MEANS_MS, LoadsOfAll, loads_at, said_as_of
+from loadmanager.cli.admin.archives import LoadsOfAll, loads_at, said_as_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.kit.history.archive_answers import ArchivedLoads
+from loadmanager.leader.unknown_loads import MEANS_MS
 
 BACK_MS = 30_000
 """Half of the time between two records: of two samples, one lies so near."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from loadmanager.cli.admin.archives import (
-    OLD_MS,
     PartsOf,
     events_of,
     fields_of_change,
-    figures,
     incomplete,
     listed_at,
     loads_at,
@@ -26,7 +23,7 @@ from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import Stood, say_down
 from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_documents import document_then
-from loadmanager.cli.admin.past_owners import PastBundle, bundles_at, in_bundle
+from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.admin.where_set import FIELDS, limits_path, rate_text
@@ -39,6 +36,7 @@ from loadmanager.kit.history.archive_answers import ArchivedLoads, ArchivedSums
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.units import MINUTE_MS
+from loadmanager.leader.owners_then import TOPIC, figures, in_force
 
 WAITED = (
     "waited: the sum over all who waited for a limit, of waits that ended in this time; minutes: "
@@ -51,7 +49,6 @@ WHO_WAITED = "who waited: the same with --clients"
 CHANGES_MAX = 200
 """Changes that are looked through for limits that were removed shortly before a moment."""
 PUBLISH = " publish"
-_TOPIC = re.compile(r"(non-)?persistent://\S+")
 
 
 def limits_at(
@@ -61,7 +58,7 @@ def limits_at(
     past = loads_at(admin, at_ms, "throttle")
     say_down(admin, at_ms, past)
     bundles, _ = bundles_at(admin, at_ms)
-    loads = fresh(past.loads, at_ms)
+    loads = past.loads
     begin_ms = min((it.ts - it.span_ms for it in loads), default=at_ms)
     stood = Stood.between(admin, begin_ms, max((it.ts for it in loads), default=at_ms))
     still = {it.broker for it in loads if stood.within(it.broker, it.ts - it.span_ms, it.ts)}
@@ -171,24 +168,6 @@ def _averaged(answer: PartsOf[ArchivedSums]) -> Iterator[str]:
             yield f"{name} had more limits: those with least waiting are left out"
 
 
-def fresh(loads: Sequence[ArchivedLoads], at_ms: int) -> list[ArchivedLoads]:
-    """Those that had not ended long before a moment: a limit is recorded while it is in use."""
-    return [it for it in loads if at_ms - it.ts <= max(it.span_ms, OLD_MS)]
-
-
-def in_force(limit: str, broker: str, bundles: Sequence[PastBundle]) -> bool:
-    """False for the limit of a topic whose bundle another broker owned then, or nobody: averages
-    have it of all that owned it within their time.
-    """
-    topic = _TOPIC.search(limit)
-    if topic is None:
-        return True
-    name = TopicName.parse(topic[0])
-    there = [it.owner for it in bundles if in_bundle(name, it.bundle)]
-    owners = set(filter(None, there))  # others were split or merged about then
-    return broker in owners if owners else not there
-
-
 def limits_set_then(admin: AdminClient, target: str, at_ms: int) -> Output:
     """The limits of a namespace or a topic itself, as they were stored at a moment."""
     present: Document | None
@@ -246,7 +225,7 @@ def removals(admin: AdminClient, loads: Sequence[ArchivedLoads], at_ms: int) -> 
 
 def _removed(limit: str, changes: Sequence[AuditedChange]) -> int | None:
     """When a limit of a topic was removed last, if it was not set again since."""
-    topic = _TOPIC.search(limit)
+    topic = TOPIC.search(limit)
     if topic is None or not limit.endswith(PUBLISH):
         return None
     name = TopicName.parse(topic[0])
@@ -274,5 +253,5 @@ def removed_lines(removed: Sequence[Removal]) -> list[str]:
 
 def _limits_topic(limit: str, topic: TopicName) -> bool:
     """Whether it is a limit of this topic, or of a partition of it."""
-    name = _TOPIC.search(limit)
+    name = TOPIC.search(limit)
     return name is not None and TopicName.parse(name[0]).partitioned_topic == topic

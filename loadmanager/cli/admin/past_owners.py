@@ -1,14 +1,10 @@
-"""Which broker owned which bundle at a moment: by what the brokers recorded of every change of an
-owner, which is exact; else by the loads around it, which are averages.
-"""
+"""Which broker owned which bundle at a moment, by the archives of all brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
+from loadmanager.cli.admin.archives import LoadsOfAll, events_of, loads_at
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.downtimes import say_down
@@ -18,62 +14,22 @@ from loadmanager.engine.bundles.ranges import (
     FULL_UPPER,
     BundleRange,
     split_bundle_name,
-    topic_hash,
 )
-from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import OwnershipStep
-from loadmanager.engine.ownership.states import BundleState
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
-from loadmanager.kit.names import TopicName
+from loadmanager.kit.history.archive_answers import ArchivedLoads
+from loadmanager.leader.owners_then import (
+    MEASURED_MS,
+    PAUSE_MS_MAX,
+    PastBundle,
+    figures,
+    owners_at,
+)
 
 EVENTS_MAX = 1_000
 BEFORE_MS = 300_000
 """Changes of owners are read from so long before a moment that has no earlier loads."""
-MEASURED_MS = 20_000
-"""Figures that were recorded so soon after a bundle came do not have all of its traffic."""
 MOVED_NAMED = 3
 STEPS_MAX = 50
 """The last steps of one bundle, by which its owner is known."""
-PAUSE_MS_MAX = 60_000
-"""A bundle that is on its way is recorded as given up within this time, once it has an owner."""
-NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
-
-
-@dataclass(slots=True)
-class PastBundle:
-    """A bundle at a moment."""
-
-    bundle: str
-    owner: str | None
-    """None: nobody owned it."""
-    at: int | None = None
-    """When the time ended that the figures are averages of; None: no figures are recorded."""
-    figures: dict[str, float] = field(default_factory=dict)
-    by: str | None = None
-    """The broker that recorded the figures: the one before, if the owner has recorded none yet."""
-    since: int | None = None
-    """When the owner got it; None: that is not recorded of lately."""
-    lost: str = ""
-    """When the owner's last sign was and when its session ended, if it was lost about then."""
-
-    @property
-    def owner_text(self) -> str | None:
-        """The owner for a table, with the doubt of one that was lost about then."""
-        return f"{self.owner}, lost about then" if self.lost else self.owner
-
-    @property
-    def owner_fields(self) -> dict[str, Any]:
-        """The same for a document."""
-        return {"owner": self.owner, **({"ownerLost": self.lost} if self.lost else {})}
-
-    @property
-    def in_part(self) -> bool:
-        """Whether the figures are of a time in which the owner had it only in part, or not yet: a
-        broker measures over ten seconds, and records what it has measured last.
-        """
-        if self.owner is None or self.since is None or self.at is None:
-            return False
-        return self.by != self.owner or self.at - self.since < MEASURED_MS
 
 
 def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsOfAll]:
@@ -152,12 +108,6 @@ def bundle_at(admin: AdminClient, bundle: str, at_ms: int) -> tuple[PastBundle, 
     return next((it for it in bundles if it.bundle == bundle), PastBundle(bundle, None)), past
 
 
-def in_bundle(topic: TopicName, bundle: str) -> bool:
-    """Whether a bundle has a topic."""
-    namespace, span = split_bundle_name(bundle)
-    return namespace == str(topic.namespace) and topic_hash(str(topic)) in BundleRange.parse(span)
-
-
 def uncovered(bundles: Iterable[str]) -> list[str]:
     """The parts of a namespace's hash space that are in none of these bundles of it."""
     spans = sorted(
@@ -170,113 +120,3 @@ def uncovered(bundles: Iterable[str]) -> list[str]:
             parts.append(str(BundleRange(begin, span.lower)))
         begin = max(begin, span.upper)
     return [*parts, str(BundleRange(begin, FULL_UPPER))] if begin < FULL_UPPER else parts
-
-
-def owners_at(
-    loads: Sequence[ArchivedLoads], events: Iterable[ArchivedEvent], at_ms: int
-) -> list[PastBundle]:
-    """The bundles of the loads and events around a moment, by name."""
-    samples: dict[str, list[ArchivedLoads]] = {}
-    for sample in sorted(loads, key=lambda it: (it.ts, it.broker)):
-        for bundle in sample.figures:
-            samples.setdefault(bundle, []).append(sample)
-    changes = _Changes()
-    for event in sorted(events, key=lambda event: (event.ts, event.id)):
-        changes.add(event)
-    bundles = []
-    for bundle in sorted({*samples, *changes.of_bundle}):
-        around = samples.get(bundle, [])
-        of = [it for it in around if it.ts <= at_ms] or around
-        owner, since = changes.owner(bundle, of, at_ms)
-        if owner is None and changes.came_later(bundle, of, at_ms):
-            continue
-        until_then = [it for it in around if not changes.took_later(bundle, it, at_ms)]
-        owns = (it for it in until_then if it.broker == owner)
-        shown = next(owns, until_then[-1] if until_then else None)
-        if shown is not None:
-            bundles.append(
-                PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker, since)
-            )
-        elif owner is not None or around:
-            bundles.append(PastBundle(bundle, owner, since=since))
-    return bundles
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    ts: int
-    broker: str
-    owns: bool
-    """Whether the broker owns the bundle from then on; else it no longer serves it."""
-
-
-@dataclass(slots=True)
-class _Changes:
-    """Changes of owners, the oldest first."""
-
-    of_bundle: dict[str, list[_Change]] = field(default_factory=dict)
-    left: list[tuple[int, str]] = field(default_factory=list)
-    """When which broker left."""
-    started: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Broker → when it recorded its last start, and when that process began."""
-
-    def add(self, event: ArchivedEvent) -> None:
-        if event.kind == MemberChange.kind:
-            change = event.record_as(MemberChange)
-            if change.event == "starts":
-                self.started[change.of] = event.ts, change.started_at or 0
-            if change.event == "left":
-                # A leader may record a loss once the next process has taken bundles already.
-                started_ms, began_ms = self.started.get(change.of, (event.ts, 0))
-                is_before = change.started_at is not None and began_ms > change.started_at
-                self.left.append((started_ms if is_before else event.ts, change.of))
-            return
-        step = event.record_as(OwnershipStep)
-        owns = step.after == BundleState.OWNED.value
-        if owns or (step.after == BundleState.FREE.value and step.before not in NOT_YET_OWNED):
-            changes = self.of_bundle.setdefault(step.bundle, [])
-            fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
-            changes.append(_Change(fenced_ms, step.broker, owns))
-            changes.sort(key=lambda change: change.ts)
-
-    def came_later(self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int) -> bool:
-        """Whether nothing is recorded of a bundle until a moment, and the first after it is that
-        a broker got it: it was made of others, say. The samples are over times that the moment
-        lies in, and have what was there at their ends.
-        """
-        changes = self.of_bundle.get(bundle, [])
-        later = all(it.ts > at_ms for it in samples)
-        return later and bool(changes) and changes[0].owns and changes[0].ts > at_ms
-
-    def took_later(self, bundle: str, sample: ArchivedLoads, at_ms: int) -> bool:
-        """Whether a sample is of after its broker got a bundle, which was only after a moment: it
-        is not of then. An earlier sample is: a lost broker had the bundle that its next process
-        took again.
-        """
-        own = [it for it in self.of_bundle.get(bundle, ()) if it.broker == sample.broker]
-        return bool(own) and own[0].owns and at_ms < own[0].ts <= sample.ts
-
-    def owner(
-        self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int
-    ) -> tuple[str | None, int | None]:
-        """Who owned a bundle at a moment, of which there are these samples, and since when, if that
-        is recorded.
-        """
-        changes = self.of_bundle.get(bundle, [])
-        before = [change for change in changes if change.ts <= at_ms]
-        after = [change for change in changes if change.ts > at_ms]
-        gained = next((change for change in reversed(before) if change.owns), None)
-        if gained is not None:
-            owner, since = gained.broker, gained.ts
-        elif after and not after[0].owns:
-            owner, since = after[0].broker, at_ms
-        else:
-            of = [it for it in samples if not self.took_later(bundle, it, at_ms)]
-            if not of:
-                return None, None
-            owner, since = of[-1].broker, of[-1].ts
-        ended = [change.ts for change in before if change.broker == owner and not change.owns]
-        ended += [ts for ts, broker in self.left if broker == owner and ts <= at_ms]
-        if any(ts >= since for ts in ended):
-            return None, None
-        return owner, None if gained is None else gained.ts

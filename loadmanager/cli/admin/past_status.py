@@ -8,14 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from loadmanager.cli.admin.archives import (
-    MEANS_MS,
-    LoadsOfAll,
-    events_of,
-    figures,
-    incomplete,
-    loads_at,
-)
+from loadmanager.cli.admin.archives import LoadsOfAll, events_of, incomplete, loads_at
 from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
@@ -24,8 +17,8 @@ from loadmanager.cli.admin.downtimes import FRESH_MS, downtimes, lately_down
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
-from loadmanager.cli.admin.past_limits import fresh, in_force, removals, removed_lines
-from loadmanager.cli.admin.past_owners import PastBundle, bundles_at
+from loadmanager.cli.admin.past_limits import removals, removed_lines
+from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.settings import switched_off_at
@@ -34,6 +27,8 @@ from loadmanager.cli.terminal import Shown, table
 from loadmanager.engine.history.archived import limit_words
 from loadmanager.engine.history.records import Decision
 from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.leader.owners_then import PastBundle, figures, in_force
+from loadmanager.leader.unknown_loads import MEANS_MS
 
 CYCLE_KINDS = ("decision.unload", "decision.skip")
 CYCLE_EVENTS = 200
@@ -199,7 +194,7 @@ def _limits(
     """Those that held somebody, that for which most was waited first; `gone`: brokers that were not
     there, whose last loads are of before; `bundles`: of then, with their owners.
     """
-    here = [loads for loads in fresh(past.loads, at_ms) if loads.broker not in gone]
+    here = [loads for loads in past.loads if loads.broker not in gone]
     removed = [it for it in removals(admin, here, at_ms) if in_force(it.limit, it.broker, bundles)]
     over = {(it.broker, it.limit) for it in removed}
     waits = [

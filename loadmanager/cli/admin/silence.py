@@ -15,10 +15,9 @@ from loadmanager.engine.history.records import BundleLoad, TopicLoad
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedSeries
 from loadmanager.kit.units import DAY_MS
+from loadmanager.leader.documents.findings import SILENT_MS
 from loadmanager.leader.interruptions import STEPS_MAX
 
-SILENT_MS = 60_000
-"""Who publishes less often than this may publish still."""
 AGO_MS = 7 * DAY_MS
 """The last message is looked for in records of so long."""
 PUBLISHED = "msg_rate_in"

@@ -123,7 +123,8 @@ def _urls(lookup: Mapping[str, object]) -> tuple[str, str]:
 def _owner_at(admin: AdminClient, topics: Sequence[str], at_ms: int) -> Output:
     from loadmanager.cli.admin.archives import listed_at  # these take time
     from loadmanager.cli.admin.names_then import nothing_then, unknown_then
-    from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
+    from loadmanager.cli.admin.past_owners import bundles_at
+    from loadmanager.leader.owners_then import in_bundle
 
     bundles, past = bundles_at(admin, at_ms)
     owners = []
@@ -318,12 +319,9 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
     that fell silent since then; with --at, those that were silent then and are still. Brokers whose
     topics are not counted are named, with status 1.
     """
-    from loadmanager.cli.admin.absences import uncounted  # these take time
-    from loadmanager.cli.admin.archives import now_ms
-    from loadmanager.cli.admin.silence import SILENT_MS
+    from loadmanager.cli.admin.absences import uncounted  # it takes time
 
-    at_ms = now_ms() if at is None else at
-    path = f"{OWN}/silent-topics{query(since=since, until=at_ms - SILENT_MS)}"
+    path = f"{OWN}/silent-topics{query(since=since, at=at)}"
     answer, raw = admin.ask("GET", path, None, SilentTopicsShown)
     silent = [(broker, each) for broker, those in answer.brokers.items() for each in those]
     silent.sort(key=lambda item: (-(item[1].published or 0), item[1].topic))
@@ -331,7 +329,7 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
         (
             each.topic,
             None if each.published is None else clock(each.published),
-            None if each.published is None else span(at_ms - each.published),
+            None if each.published is None else span(answer.at - each.published),
             *(each.producers, each.consumers, broker),
         )
         for broker, each in silent[:limit]
@@ -367,11 +365,12 @@ def _topics_at(
     """The topics with the greatest figure of what was recorded at a moment, but for those whose
     figure is 0; `of`: this one, or its partitions.
     """
-    from loadmanager.cli.admin.archives import figures, listed_at, loads_at  # these take time
+    from loadmanager.cli.admin.archives import listed_at, loads_at  # these take time
     from loadmanager.cli.admin.downtimes import say_down
     from loadmanager.cli.admin.names_then import nothing_then
     from loadmanager.cli.admin.nearer_loads import take_nearer
-    from loadmanager.cli.admin.past_owners import bundles_at, in_bundle
+    from loadmanager.cli.admin.past_owners import bundles_at
+    from loadmanager.leader.owners_then import figures, in_bundle
 
     past = loads_at(admin, at_ms, "topic_load")
     say_down(admin, at_ms, past)

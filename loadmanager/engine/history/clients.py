@@ -52,6 +52,10 @@ class ClientStep(Record, kw_only=True):
     """Of `left`: the broker to which it was sent, because its bundle goes there."""
     attached_ms: int | None = None
     """Of `left`: how long it was attached."""
+    fenced_ms: int | None = None
+    """Of `left`: for how long its topic had not been served by then, as its bundle was to move;
+    None: it was served until then.
+    """
     messages: int | None = None
     """Of `left`: those that it had published, or that were delivered to it."""
     held_ms: int | None = None

@@ -156,7 +156,8 @@ class _Timeline:
             return  # one that was frozen closes those that it had when it was lost
         self._gone(key)
         if step.reason in BY_BROKER:
-            self._interrupted(key, Interrupted(step, step.ts, lost=False))
+            since_ms = step.ts - (step.fenced_ms or 0)
+            self._interrupted(key, Interrupted(step, since_ms, lost=False))
         else:
             self.open.pop(key, None)
 

@@ -35,8 +35,10 @@ number of the broker that sampled the bundle last, `LAST` that sample in bytes/s
 """
 COLUMNS = 17
 NOBODY = 0.0
-QUICK_WEIGHT = 0.3
-"""The weight of the last sample in a quick average."""
+QUICK_WEIGHT, QUICK_RISE = 0.3, 3.0
+"""The weight of the last sample in a quick average, in which it counts as at most so many times the
+average or the sample before: a counter may be wrong once.
+"""
 ROWS_MIN = 64
 _SAMPLE = struct.Struct("5d")
 
@@ -250,9 +252,11 @@ class BundleAverages(Mapping[str, BundleData]):
     def forget(self, bundle: str) -> None:
         """Remove a bundle that no broker reports."""
         self._flush()
-        self._own_names()
-        row = self._row_of.pop(bundle, None)
-        if row is not None:
+        if bundle in self._row_of:
+            self._own_table()
+            self._own_names()
+            row = self._row_of.pop(bundle)
+            self._table[:, row] = 0.0  # `in_rows` has all rows
             self._free.append(row)
             self._forgotten += 1
 
@@ -317,9 +321,10 @@ class BundleAverages(Mapping[str, BundleData]):
         where = _span(rows)
         table = self._table[:, where]  # a view if the rows follow each other: eight times as fast
         sample, quick = samples[0] + samples[1], table[QUICK]
+        counted = np.minimum(sample, QUICK_RISE * np.maximum(table[LAST], quick))
         table[LAST] = sample
         table[QUICK] = np.where(
-            table[LONG + 1] == 0, sample, quick + QUICK_WEIGHT * (sample - quick)
+            table[LONG + 1] == 0, sample, quick + QUICK_WEIGHT * (counted - quick)
         )
         for start in (SHORT, LONG):
             n = np.trunc(np.minimum(table[start + 1] + 1, table[start]))

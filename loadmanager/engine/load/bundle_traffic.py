@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.engine.load.reports import NUMBER_MAX
 
 COST_CLASSES = 512
 
@@ -53,7 +54,7 @@ class BundleRows:
     def mean_message(self) -> float:
         """The bytes of the mean message; 0 without messages."""
         messages = float(self.messages_s.sum())
-        return float(self.bytes_s.sum()) / messages if messages > 0 else 0.0
+        return min(float(self.bytes_s.sum()) / messages, NUMBER_MAX) if messages > 0 else 0.0
 
     def messages_more(self, rows: Rows | slice, usual_bytes: float, most: float) -> Array:
         """How many messages more the bytes of each of these bundles are than those of usual

@@ -27,6 +27,8 @@ COST_MAX = 50.0
 """A class costs at most so many times, or at least this part of, the mean."""
 SURPRISE_MAX = 2.0
 """A broker counts as at most so many times, or at least this part, as busy as expected."""
+CARRIED_MIN = 1e-9
+"""Less traffic, in bytes/s, says nothing of what it costs."""
 
 
 def in_columns(costs: Mapping[int, float]) -> Array:
@@ -93,7 +95,7 @@ def learn(
     of_each = work * np.repeat(surprises, traffic.counts)
     carried = np.bincount(traffic.cost_classes, work, COST_CLASSES)
     surprised = np.bincount(traffic.cost_classes, of_each, COST_CLASSES)
-    means = np.divide(surprised, carried, out=np.ones(COST_CLASSES), where=carried > 0)
+    means = np.divide(surprised, carried, out=np.ones(COST_CLASSES), where=carried > CARRIED_MIN)
     learned = costs.of_classes ** (1 - FADES) * means ** (LEARNED * part)
     return np.clip(learned, 1 / COST_MAX, COST_MAX)
 
@@ -118,5 +120,5 @@ def dearness(costs: BundleCosts, traffic: Traffic) -> Array:
 
 def _dearness(traffic: Traffic, work: Array) -> Array:
     plain, weighted = traffic.totals(traffic.bytes_s), traffic.totals(work)
-    dear: Array = np.divide(weighted, plain, out=np.ones_like(plain), where=plain > 0)
+    dear: Array = np.divide(weighted, plain, out=np.ones_like(plain), where=plain > CARRIED_MIN)
     return dear

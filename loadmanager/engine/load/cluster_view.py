@@ -446,7 +446,7 @@ class ClusterView:
 
     def _forget_unreported(self, bundles: list[str]) -> None:
         reported = self._reported(set(bundles))
-        for bundle in bundles:
+        for bundle in sorted(bundles):  # in their order, new ones get the rows of these
             del self._unreported_ms[bundle]
             self._orphans.discard(bundle)
             if bundle not in reported:

@@ -130,8 +130,21 @@ class CpuSensors:
 
     @property
     def trusted(self) -> NDArray[np.bool_]:
-        """Whose figures count, after what was judged so far."""
+        """Whose figures count, after what was judged so far: nobody's, where half of them do not
+        follow their traffic, as if all showed what they used on average since they were started.
+        """
+        still = self._stands_still
+        if (count := int(still.sum())) >= 2 and 2 * count >= int(self.sensed.sum()):
+            return np.zeros_like(still)
         return self.sensed & ~self._mistrusted
+
+    @property
+    def _stands_still(self) -> NDArray[np.bool_]:
+        """Whose sensors are mistrusted as they did not follow what came. No error of the model in
+        what traffic costs explains that.
+        """
+        still: NDArray[np.bool_] = self.sensed & self._mistrusted & (self.state[STILL] > 0)
+        return still
 
     @property
     def is_full(self) -> NDArray[np.bool_]:
@@ -221,11 +234,12 @@ class CpuSensors:
         """Whether this is one sensor, or at most two thirds of those that are not full. If more
         contradict the model, it is the model that is wrong: they count again.
         """
+        still = self._stands_still
         could = self.sensed & ~self.is_full
-        count = int((wrong & could).sum())
+        count = int((wrong & could & ~still).sum())
         if count < 2 or 3 * count <= 2 * int(could.sum()):
             return True
-        self.state[[DOUBT, STILL]] *= self.state[SAME] >= STUCK_REPORTS
+        self.state[[DOUBT, STILL]] *= still | (self.state[SAME] >= STUCK_REPORTS)
         return False
 
     def doubt(
@@ -268,6 +282,11 @@ class CpuSensors:
             if not self.sensed[row]:
                 text = f"it has no CPU sensor to be trusted; {model}"
                 yield Doubt(names[row], "NoSensor", text)
+                continue
+            if not self._mistrusted[row]:
+                text = f"its CPU sensor shows {self.shown[row]:.0%}, but the sensors of "
+                text += f"{int(self._stands_still.sum())} brokers do not follow their traffic, so "
+                yield Doubt(names[row], "SensorMistrusted", f"{text}that none counts; {model}")
                 continue
             less = self.shown[row] < says[row] - error[row]
             text = self._now(row, model, less=less)

@@ -46,7 +46,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic
 from loadmanager.engine.strategies.shedding.lost_traffic import NOTHING_CAME, Came
-from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
+from loadmanager.engine.strategies.shedding.modelled import Lately, ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
@@ -141,6 +141,7 @@ def planning(
     learned: Learned | None = None,
     leaving: Mapping[str, str] | None = None,
     came: Mapping[str, Came] = NOTHING_CAME,
+    losing: Collection[str] = (),
     refused: Collection[str] = (),
     early: Collection[str] = (),
     patient: bool = False,
@@ -150,11 +151,12 @@ def planning(
     milliseconds of work.
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
-    report may still have it. `came`: what moved lately. `refused`: bundles that stay for now.
-    `early`: bundles that count as if they had not been moved lately; `patient`: what bars moves for
-    a while only does not count. Raises `KeyError` for a broker that does not report.
+    report may still have it. `came`: what moved lately. `losing`: the brokers where traffic was
+    lost at the last look. `refused`: bundles that stay for now. `early`: bundles that count as if
+    they had not been moved lately; `patient`: what bars moves for a while only does not count.
+    Raises `KeyError` for a broker that does not report.
     """
-    losing = lost_traffic.losing_brokers(snapshot, came)
+    losing = lost_traffic.losing_brokers(snapshot, came, losing)
     if patient:
         snapshot = snapshot.having(wishes=replace(snapshot.wishes, refusals={}))
     else:
@@ -165,7 +167,7 @@ def planning(
     yield
     emptied = goal.broker if isinstance(goal, Emptied) else None
     cluster = ModelledBrokers(
-        snapshot, model, DIFFERENCE, leaving=leaving or {}, far=(), emptied=emptied
+        snapshot, model, DIFFERENCE, Lately(leaving=leaving or {}, came=came), emptied=emptied
     )
     cluster.intake_max = math.inf
     yield

@@ -10,6 +10,11 @@ from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.kit.model import Shape
 
+SILENT_MS = 60_000
+"""A topic is silent once its last message came so long ago: who publishes less often than this may
+publish still.
+"""
+
 
 class BacklogsShown(Shape):
     """The greatest backlogs of subscriptions, by broker."""
@@ -48,7 +53,7 @@ class BusiestTopicsShown(Shape):
 
 
 class SilentTopic(Shape):
-    """An open topic to which nothing was published in the last period of its broker's stats."""
+    """An open topic to which nothing was published for a minute."""
 
     topic: str
     bundle: str
@@ -61,6 +66,8 @@ class SilentTopic(Shape):
 class SilentTopicsShown(Shape):
     """The topics that fell silent last, by broker."""
 
+    at: int
+    """The moment at which they are silent."""
     brokers: dict[str, list[SilentTopic]] = msgspec.field(default_factory=dict)
     not_asked: int = 0
     """Brokers beyond those that are asked at once."""

@@ -21,6 +21,7 @@ from loadmanager.kit.history.archive_answers import (
 from loadmanager.kit.history.catalogue import FiguresOf
 from loadmanager.kit.http.answers import shown
 from loadmanager.kit.http.operation import Query, operation
+from loadmanager.leader.limits_then import moment_of
 
 ROOT = "/loadmanager/v1/archive"
 TIME_MAX = 10**15
@@ -149,14 +150,15 @@ class ArchiveRoutes:
     async def loads(self, request: web.Request) -> web.Response:
         """The loads that the broker that is asked recorded for a moment: averages over the minute
         that it lies in, or over the quarter of an hour when that was more than a day ago; without
-        any, the last that had ended in the five minutes before.
+        any, the last that had ended in the five minutes before. Of the limits of topics those of
+        topics that the broker owned at that moment.
         """
         at_ms, kinds = AT.whole(request), request.query.getall("kind", list(DEFAULT_KINDS))
         for kind in kinds:
             if kind not in LOADS:
                 raise BadInputError(f"kind={kind[:40]}: one of {', '.join(LOADS)} is allowed")
         answer = await self._archive().ask(
-            lambda file: file.moment(at_ms, sorted(set(kinds))), PART.text(request)
+            lambda file: moment_of(file, at_ms, sorted(set(kinds))), PART.text(request)
         )
         return shown(answer)
 

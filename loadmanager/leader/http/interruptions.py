@@ -15,7 +15,13 @@ from loadmanager.kit.metadata.once import Once
 from loadmanager.leader.documents.interruptions import InterruptionsShown
 from loadmanager.leader.http.archive import NONE
 from loadmanager.leader.http.use import LeaderUse, operations
-from loadmanager.leader.interruptions import Archives, AskedArchives, interruptions_today
+from loadmanager.leader.interruptions import (
+    Archives,
+    AskedArchives,
+    AskedLoads,
+    interruptions_today,
+)
+from loadmanager.leader.limits_then import moment_of
 
 INTERRUPTIONS = "/loadmanager/v1/interruptions"
 
@@ -32,6 +38,11 @@ class OwnArchive:
         """Those of this archive."""
         part = await self._archive.events(kinds, None, (since_ms, until_ms), limit)
         return AskedArchives({part.part: part})
+
+    async def loads(self, at_ms: int, kinds: Sequence[str]) -> AskedLoads:
+        """Those of this archive."""
+        part = await self._archive.ask(lambda file: moment_of(file, at_ms, kinds))
+        return AskedLoads({part.part: part})
 
 
 class InterruptionRoutes:

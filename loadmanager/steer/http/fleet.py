@@ -24,6 +24,7 @@ from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.interruptions import InterruptionRoutes, OwnArchive
 from loadmanager.leader.http.leading import ROOT, LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
+from loadmanager.leader.http.outages import OutageRoutes
 from loadmanager.leader.http.page import PageRoutes
 from loadmanager.leader.http.undo import UndoRoutes
 from loadmanager.steer.http.fleet_access import FleetGuard
@@ -108,6 +109,10 @@ class FleetServer:
             ],
             client_max_size=BODY_BYTES_MAX,
         )
+
+        def archives() -> OwnArchive | None:
+            return OwnArchive(use.archive) if use.archive else None
+
         parts = (
             FleetRoutes(use),
             LeadingRoutes(use),
@@ -116,9 +121,8 @@ class FleetServer:
             FindingRoutes(use),
             UndoRoutes(use, OrdersGiven(use.audit).order),
             ArchiveRoutes(use),
-            InterruptionRoutes(
-                use, lambda: OwnArchive(use.archive) if use.archive else None, SystemClock()
-            ),
+            OutageRoutes(archives),
+            InterruptionRoutes(use, archives, SystemClock()),
             OpenApiRoutes(version, DAEMON),
             PageRoutes(),
         )

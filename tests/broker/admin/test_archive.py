@@ -10,7 +10,7 @@ from typing import Any
 from broker.admin.serving import Served, serving
 from clusters.running import until
 
-from loadmanager.engine.history.records import BundleLoad, Decision, OwnershipStep
+from loadmanager.engine.history.records import BundleLoad, Decision, OwnershipStep, Throttle
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.system.clock import SystemClock
 
@@ -96,6 +96,44 @@ async def test_each_broker_answers_for_its_own(tmp_path: Path) -> None:
             "brokers": sorted(served.broker_id(index) for index in range(2)),
             "beside": [],
         }
+
+
+async def test_limits_of_topics_that_the_broker_owned_then(tmp_path: Path) -> None:
+    """Not of one that it gave up within the time of the record, nor of one that it got later; nor
+    those of a record that is old. Other limits stay.
+    """
+    at = SystemClock().now_ms() - 10 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        me = served.broker_id(0)
+        whole = {"bundle": "acme/orders/0x00000000_0xffffffff", "reason": "r"}
+
+        def step(ms: int, before: str, after: str) -> OwnershipStep:
+            return OwnershipStep(ts=ms, broker=me, before=before, after=after, **whole)
+
+        def limits(ms: int, *names: str) -> list[Throttle]:
+            return [
+                Throttle(
+                    ts=ms, broker=me, interval_ms=MINUTE, level="topic", limit=name, held=1,
+                    configured_messages_per_s=10, configured_bytes_per_s=-1,
+                    delivered_messages_per_s=9, delivered_bytes_per_s=9, waited_ms=1,
+                )
+                for name in names
+            ]  # fmt: skip
+
+        async def held(ms: int) -> list[str]:
+            answer = await served.get(f"{ROOT}/loads?at={ms}&kind=throttle")
+            return [name for it in answer["loads"] for name in it["figures"]]
+
+        topic = "persistent://acme/orders/had publish"
+        await written(
+            served, 0, *limits(at, topic, "publish rate of a tenant"),
+            step(at - 50_000, "Opening", "Owned"), step(at - 20_000, "Owned", "Free"),
+        )  # fmt: skip
+        assert await held(at - 30_000) == [f"topic: {topic}", "topic: publish rate of a tenant"]
+        for ms in (at - 55_000, at - 10_000):  # before it had it, and after
+            assert await held(ms) == ["topic: publish rate of a tenant"]
+        assert await held(at + 100_000) == ["topic: publish rate of a tenant"]
+        assert await held(at + 200_000) == []  # it is old
 
 
 async def test_a_part_that_is_beside(tmp_path: Path) -> None:

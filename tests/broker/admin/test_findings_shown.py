@@ -197,6 +197,10 @@ async def test_which_topics_fell_silent(capsys: pytest.CaptureFixture[str]) -> N
         status, out, _ = await shell.run("topics", "silent", "--since", "1h", "--limit", "1")
         assert str(topics["lately"]) in out
         assert "and 1 more" in out
+        status, out, _ = await shell.run("topics", "silent", "--at", "1h ago")
+        shown = [line.split()[0] for line in out.splitlines()[1:3]]
+        assert (status, shown) == (0, [str(topics["long ago"]), str(topics["waits"])])
+        assert "60 min" in out  # it was silent for then
         _, out, _ = await shell.run("find", "acme/orders/l")  # a part of two names
         rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
         assert rows["TOPIC"].endswith("SILENT SINCE")

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 import pytest
-from broker.protocol.driven_broker import Broker, OwnsAll
+from broker.protocol.driven_broker import BUNDLE, Broker, OwnsAll
 from broker.protocol.test_hostile_clients import a_producer
 from limits.driven import TOPIC
 from system.raw import a_send
@@ -60,6 +60,18 @@ def asking(name: str, *, topic: str = str(TOPIC), request_id: int = 2) -> bytes:
     return encode(producer=command)
 
 
+async def test_since_when_it_was_not_served_before_it_was_sent_away(broker: Broker) -> None:
+    """From the fence on, also where the bundle is closed later."""
+    records = recorded(broker)
+    await broker.server.open_bundle(BUNDLE, 1)
+    await broker.producer()
+    broker.server.fence_bundle(BUNDLE, 1)
+    broker.clock.forward_ms(9_800)
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=0)
+    (_, left) = records.taken()
+    assert (left.event, left.fenced_ms) == ("left", 9_800)
+
+
 async def test_a_client_comes_and_leaves(broker: Broker) -> None:
     """With its address, how long it was there, what it did and why it left."""
     records = recorded(broker)
@@ -73,7 +85,7 @@ async def test_a_client_comes_and_leaves(broker: Broker) -> None:
     )
     (left,) = records.taken()
     assert (left.event, left.reason, left.messages) == ("left", "its client closed it", 0)
-    assert left.attached_ms == 2_500
+    assert (left.attached_ms, left.fenced_ms) == (2_500, None)
 
     connection, _ = await broker.producer()
     (came,) = records.taken()

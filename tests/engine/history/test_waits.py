@@ -42,6 +42,13 @@ def test_a_move_interrupts_and_a_client_that_closes_does_not() -> None:
     assert [it.client.name for it in worst_first(waits, 100_000)] == ["q", "p"]
 
 
+def test_who_waits_for_a_move_waits_since_the_source_stopped_serving() -> None:
+    """It is told only once the destination has the bundle, which may take long."""
+    left = _step(9_000, "left", "b1", reason=CLOSED_HERE, destination="b2", fenced_ms=8_500)
+    steps = [_step(1, "attached", "b1"), left, _step(9_050, "attached", "b2")]
+    assert _told(interruptions_of(steps, [])) == [("p", 500, 8_550, "b2")]
+
+
 def test_a_client_of_another_topic_or_subscription_is_another_one() -> None:
     """Only the same one comes back."""
     steps = [

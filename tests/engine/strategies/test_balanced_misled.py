@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from clusters.serving_cluster import BROKERS, CHEAP, SETTINGS, ServingCluster, codes
@@ -92,6 +94,38 @@ def test_a_full_broker_whose_sensor_ends_below_the_top(top: float) -> None:
     plans = [cluster.next() for _ in range(60)]
     assert "SensorMistrusted" not in set().union(*map(codes, plans))
     assert max(cluster.wanted.values()) < 1.0
+
+
+@pytest.mark.parametrize("times", [3.0, 8.0, 12.0])
+def test_clients_catch_up_where_bundles_come(times: float) -> None:
+    """What was sent there is not sent on, and neither is what else is there."""
+    cluster = ServingCluster(lambda _minute, _space: 1.0)
+    cluster.catch_up = times
+    pile_up(cluster, 4)
+    assert cluster.moves(180) <= 60
+
+
+@pytest.mark.parametrize("times", [10.0, 50.0])
+def test_a_counter_that_is_wrong_now_and_then(times: float) -> None:
+    """One report has many times the traffic of a bundle; the next one has it right."""
+    cluster = ServingCluster(lambda _minute, _space: 1.0)
+    moves, rng = 0, random.Random(1)
+    for _ in range(180):
+        cluster.lies = {bundle: times for bundle in cluster.owner if rng.random() < 0.005}
+        moves += len(cluster.next().unloads)
+    assert moves <= 25
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sensors_that_show_means_since_their_machines_started(seed: int) -> None:
+    """Neither the one that shows little is filled, nor is the model believed to be wrong."""
+    cluster, rng = ServingCluster(lambda _minute, _space: 1.0, cost=0.05), random.Random(seed)
+    cluster.boot = [rng.uniform(0.2, 0.95) for _ in range(BROKERS)]
+    worst = 0.0
+    for _ in range(240):
+        cluster.next()
+        worst = max(worst, *cluster.wanted.values())
+    assert worst < 1.1
 
 
 def test_nobody_reports() -> None:

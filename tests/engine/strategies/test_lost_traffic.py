@@ -240,7 +240,7 @@ def test_an_evening_after_a_broker_came_accuses_nobody() -> None:
     }
     snapshot = without_policies(loop.view, SETTINGS, now_ms)
     assert len(came) >= 3
-    assert losing_brokers(snapshot, came) == ()
+    assert losing_brokers(snapshot, came, ()) == ()
 
 
 def test_it_is_given_bundles_before_others_are_full() -> None:

@@ -21,10 +21,10 @@ from loadmanager.engine.load.wishes import EVERY_BUNDLE
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS
 
-USUAL_PART, CAME_PART = 0.5, 0.6
+USUAL_PART, CAME_PART, BACK_PART = 0.5, 0.6, 0.9
 """A broker takes nothing if its bundles have less than this part of their usual traffic, where all
 together have it; or if those that came have less than this part of what they had before, where
-those that moved elsewhere have it.
+those that moved elsewhere have it. From then on, until these have the third part.
 """
 LOST_LEAST, MOST = 3, 2 / 3
 """So many bundles have to have lost it, and this part of them all: the clients of a single one go
@@ -73,15 +73,20 @@ def after(
     return dict(list(remembered.items())[-CAME_MAX:])
 
 
-def losing_brokers(snapshot: ClusterSnapshot, came: Mapping[str, Came]) -> tuple[str, ...]:
-    """The brokers where traffic is lost, in order."""
+def losing_brokers(
+    snapshot: ClusterSnapshot, came: Mapping[str, Came], before: Collection[str]
+) -> tuple[str, ...]:
+    """The brokers where traffic is lost, in order; `before`: those of the cycle before."""
     reports, names = snapshot.reports, snapshot.columns.names
     usual = snapshot.averages.usual_of_all({name: reports[name].bundles for name in names})
     whole = float(usual.sum())
     if whole <= 0:
         return ()
     of_all = min(float(snapshot.columns.throughputs.sum()) / whole, 1.0)
-    lost = {*_below_usual(snapshot, usual, of_all), *_below_before(snapshot, came, of_all)}
+    lost = {
+        *_below_usual(snapshot, usual, of_all, before),
+        *_below_before(snapshot, came, of_all, before),
+    }
     return tuple(sorted(lost))
 
 
@@ -94,13 +99,17 @@ def refusing(snapshot: ClusterSnapshot, losing: Sequence[str]) -> ClusterSnapsho
     return snapshot.having(wishes=replace(wishes, refusals={**wishes.refusals, **refusals}))
 
 
-def _below_usual(snapshot: ClusterSnapshot, usual: Array, of_all: float) -> Iterator[str]:
+def _below_usual(
+    snapshot: ClusterSnapshot, usual: Array, of_all: float, losing: Collection[str]
+) -> Iterator[str]:
     """Those whose bundles have far less than `usual`, of which all together have `of_all`."""
     columns, reports = snapshot.columns, snapshot.reports
     has = columns.throughputs
     tells = usual * len(usual) > SHARE_LEAST * float(usual.sum())
+    least = np.array([BACK_PART if name in losing else USUAL_PART for name in columns.names])
+    least *= of_all
     moved_ms, since_ms = snapshot.recently_unloaded_ms, snapshot.now_ms - BACK_MS
-    for row in np.flatnonzero(tells & (has < USUAL_PART * of_all * usual)).tolist():
+    for row in np.flatnonzero(tells & (has < least * usual)).tolist():
         name = columns.names[row]
         parts = [
             (stats.throughput, before)
@@ -108,7 +117,7 @@ def _below_usual(snapshot: ClusterSnapshot, usual: Array, of_all: float) -> Iter
             if (before := _usual_of(snapshot.data_of(bundle))) > 0
             and moved_ms.get(bundle, since_ms) <= since_ms
         ]
-        if _most_lost(parts, USUAL_PART * of_all):
+        if _most_lost(parts, float(least[row])):
             yield name
 
 
@@ -124,7 +133,7 @@ def _usual_of(data: BundleData) -> float:
 
 
 def _below_before(
-    snapshot: ClusterSnapshot, came: Mapping[str, Came], of_all: float
+    snapshot: ClusterSnapshot, came: Mapping[str, Came], of_all: float, losing: Collection[str]
 ) -> Iterator[str]:
     """Those where what came has far less than before, while what went elsewhere has not; if nothing
     did, all together have `of_all` of their usual traffic.
@@ -142,5 +151,6 @@ def _below_before(
     for broker, its in parts.items():
         has, had = (sum(of[at] for of in its) for at in (0, 1))
         part = (all_has - has) / (all_had - had) if all_had > had else of_all
-        if has < CAME_PART * part * had and _most_lost(its, CAME_PART * part):
+        least = part * (BACK_PART if broker in losing else CAME_PART)
+        if has < least * had and _most_lost(its, least):
             yield broker

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import CPU, UsageModel
 from loadmanager.engine.strategies.shedding.by_sensors import SHOWN_FULL, BySensors
+from loadmanager.engine.strategies.shedding.lost_traffic import NOTHING_CAME, Came
 from loadmanager.engine.strategies.shedding.objective import (
     FULL,
     OVERLOAD,
@@ -20,6 +23,7 @@ from loadmanager.engine.strategies.shedding.objective import (
     objective,
 )
 from loadmanager.engine.strategies.shedding.reach import Reach
+from loadmanager.kit.units import MINUTE_MS
 
 INTAKE_MAX = 0.08
 """A broker takes so much more usage in one cycle, or one bundle: clients that connect cost, too."""
@@ -34,6 +38,8 @@ RISES = 1.5
 """A broker whose traffic is so many times what is known of its bundles gives nothing in a cycle,
 unless it is full.
 """
+CATCH_UP, CATCH_UP_MS = 1.5, 5 * MINUTE_MS
+"""A bundle that came so lately counts as at most so many times what it carried before."""
 ASKED, EXPLAINED, HELPS_BELOW = 1.05, 0.85, 0.9
 """A broker that stays full counts as asked for the first figure at least, if the model has it above
 the second one, and the mean of all below the third, so that others can help.
@@ -65,9 +71,11 @@ PAUSE_LEAST, PAUSE_MOST = 0.5, 4.0
 class _BundleWork:
     """What the bundles of all brokers carry, one broker after the other."""
 
-    def __init__(self, snapshot: ClusterSnapshot, model: UsageModel) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, model: UsageModel, came: Mapping[str, Came]
+    ) -> None:
         bundles = {name: snapshot.reports[name].bundles for name in snapshot.columns.names}
-        self.traffic = snapshot.averages.traffic("quick", bundles)
+        self.traffic = _settling(snapshot, snapshot.averages.traffic("quick", bundles), came)
         self.of_cpu = self.traffic.bytes_s * model.costs.of(self.traffic)
         """What the CPU counts of it."""
         self._ends = [0, *np.cumsum(self.traffic.counts).tolist()]
@@ -92,6 +100,34 @@ class _BundleWork:
         return self.traffic.bytes_s[here], self.of_cpu[here]
 
 
+def _settling(snapshot: ClusterSnapshot, traffic: Traffic, came: Mapping[str, Came]) -> Traffic:
+    """The traffic without what clients catch up with where their bundles came a moment ago: it
+    would send other bundles away, whose clients catch up, too.
+    """
+    since_ms = snapshot.now_ms - CATCH_UP_MS
+    most = {
+        bundle: CATCH_UP * it.bytes_s
+        for bundle, it in came.items()
+        if it.at_ms >= since_ms and it.bytes_s > 0
+    }
+    if not most or traffic.rows is None:
+        return traffic
+    limits = snapshot.averages.in_rows().figures(most, np.inf)[traffic.rows]
+    return replace(traffic, bytes_s=np.minimum(traffic.bytes_s, limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lately:
+    """What earlier cycles and plans have left behind."""
+
+    leaving: Mapping[str, str] = field(default_factory=dict)
+    """Bundle → the broker that it left, whose report may still have it."""
+    far: Collection[str] = ()
+    """Brokers that are brought near the mean since earlier cycles."""
+    came: Mapping[str, Came] = field(default_factory=lambda: NOTHING_CAME)
+    """The bundles that were moved."""
+
+
 class FullBrokers(NamedTuple):
     """What sensors showed of full brokers lately."""
 
@@ -108,10 +144,8 @@ class ModelledBrokers:
     broker]`, brokers in the order of `snapshot.columns`.
 
     `difference`: the difference between two brokers, as a part of the mean usage, that is worth
-    moving a bundle of average size. `leaving`: bundle → the broker that it left, whose report may
-    still have it. `far`: brokers that are brought near the mean since earlier cycles. `full`: what
-    a cycle knows of full brokers; None: a plan towards a goal, for which sensors forbid only what
-    would go to full brokers.
+    moving a bundle of average size. `full`: what a cycle knows of full brokers; None: a plan
+    towards a goal, for which sensors forbid only what would go to full brokers.
     """
 
     dearness = 1.0
@@ -127,9 +161,8 @@ class ModelledBrokers:
         snapshot: ClusterSnapshot,
         model: UsageModel,
         difference: float,
+        lately: Lately,
         *,
-        leaving: Mapping[str, str],
-        far: Collection[str],
         emptied: str | None = None,
         full: FullBrokers | None = None,
     ) -> None:
@@ -137,8 +170,8 @@ class ModelledBrokers:
         self.reach = Reach(snapshot)
         self._snapshot, self._model = snapshot, model
         self.names, self._row_of = columns.names, columns.row_of
-        self.leaving = dict(self._left(leaving))
-        self._work = _BundleWork(snapshot, model)
+        self.leaving = dict(self._left(lately.leaving))
+        self._work = _BundleWork(snapshot, model, lately.came)
         carried = self._carried()
         usages = model.usages(carried)
         self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
@@ -171,7 +204,7 @@ class ModelledBrokers:
         self._of_clients = _part_of_clients(snapshot.pause_s)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
-        self.far = self._far(far)
+        self.far = self._far(lately.far)
         """True for brokers that are brought near the mean."""
         if full is not None:
             self._apart, self._rises = self._waits(difference)
