@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import difflib
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -107,7 +108,8 @@ class GoalPlanning:
                     f"{', '.join(sorted(snapshot.reports))}"
                 ) from None
             if usage.own and usage.base(self.load_manager.memories) is learned:
-                usage.learned = made.learned
+                level = learned.level or made.learned.level  # it follows the cycles, not the looks
+                usage.learned = dataclasses.replace(made.learned, level=level)
             self._losing = made.losing
             return made
 

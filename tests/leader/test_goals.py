@@ -631,6 +631,24 @@ async def test_a_goal_waits_while_the_clients_are_away() -> None:
         assert ended.ended == REACHED
 
 
+async def test_clients_that_are_away_do_not_become_usual_by_looks() -> None:
+    """A goal looks every few seconds, and cycles once a minute: a dip would be over in one."""
+    async with a_scene() as scene:
+        scene.led.strategies.set(replace(STRATEGIES, shedding_enabled=False))
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        for _ in range(100):
+            await scene.report(part=0.3)
+            await scene.goals.step()
+            assert waiting_code(scene, order.id) == "TrafficDip"
+            await asyncio.sleep(SOON_MS / 1000)
+        for _ in range(20):
+            await scene.report(part=0.3)
+            await scene.led.shed()
+        await scene.report(part=0.3)
+        await scene.goals.step()
+        assert waiting_code(scene, order.id) != "TrafficDip"  # that is usual now
+
+
 async def test_a_goal_that_waits_holds_up_nothing() -> None:
     """Neither the leader's own cycles nor another goal."""
     async with a_scene() as scene:

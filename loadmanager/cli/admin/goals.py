@@ -495,7 +495,8 @@ def _compared(order: GoalShown) -> list[str]:
         return []
     if of is None:
         return ["which moves were shown is not known: a leader of an earlier version planned them"]
-    text = f"{of.as_shown} of the {of.made} moves made are among the {of.shown} shown"
+    are = "is" if of.as_shown == 1 else "are"
+    text = f"{of.as_shown} of the {of.made} moves made {are} among the {of.shown} shown"
     if of.made == 1:
         text = f"the move made is {'' if of.as_shown else 'not '}among the {of.shown} shown"
     if not (left := of.made - of.as_shown):
