@@ -21,6 +21,7 @@ from loadmanager.broker.hosting import (
     record_clients,
     returns_of,
     share_topics,
+    tell_limits,
 )
 from loadmanager.broker.messaging.settings import MessagingSettings
 from loadmanager.broker.service import HostsTopics, Outside, StoresTopics
@@ -78,6 +79,7 @@ class Parts:
         self.access = build_access(settings, outside, cluster.namespaces, noting, base.corrupt)
         connect(self.hosting, self.access, self.audit)
         record_clients(self.hosting, outside.history, outside.archive, base.broker_id)
+        tell_limits(outside.archive, self.member.limit_records)
         storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
         self._topics = Topics(noting, cluster.namespaces, base.broker, base.corrupt, storage)
         share_topics(self._topics, self.hosting)

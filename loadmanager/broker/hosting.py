@@ -23,6 +23,7 @@ from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.history.clients import REFUSED
+from loadmanager.engine.history.records import Throttle
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
@@ -40,6 +41,7 @@ from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.hooks import Hooks
 from loadmanager.member.leading.manager import RunningManager
+from loadmanager.member.limit_records import LimitRecords
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.ports.hosting import Returns
@@ -115,6 +117,12 @@ def record_clients(
         unrecorded = hosting.record_clients(history, broker)
         if archive is not None:
             archive.unrecorded[REFUSED] = unrecorded
+
+
+def tell_limits(archive: Archive | None, records: LimitRecords | None) -> None:
+    """Have the archive know what limits did since it was recorded last."""
+    if archive is not None and records is not None:
+        archive.present[Throttle.kind] = records.present
 
 
 def connect(hosting: BrokerService, access: BrokerAccess | None, audit: Audit) -> None:

@@ -17,7 +17,15 @@ from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import SIGN_MS
 from loadmanager.engine.history.members import MemberChange, left_at_of, unheard_of
 from loadmanager.engine.history.records import Decision, decided_ms
-from loadmanager.engine.history.waits import Interrupted, Loss, Standstill, interruptions_of
+from loadmanager.engine.history.waits import (
+    BY_BROKER,
+    Interrupted,
+    Key,
+    Loss,
+    Standstill,
+    interruptions_of,
+    key_of,
+)
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.kit.history.archive_answers import (
     ArchivedEvent,
@@ -284,20 +292,18 @@ def waits_between(
     downs: Sequence[ClusterDown],
     times: tuple[int, int],
     as_of_ms: float,
-) -> tuple[list[Interrupted], list[Loss]]:
+) -> list[Interrupted]:
     """The interruptions of a time, also those that began shortly before and lasted when it began,
-    and those that are unsure; and the losses of brokers. `as_of_ms`: the records are those until
-    then.
+    and those that are unsure. `as_of_ms`: the records are those until then.
     """
     begin_ms, end_ms = times
     losses = all_losses(changes, downs)
-    waits = [
+    return [
         it
         for it in interruptions_of(steps, losses, standstills_of(changes), as_of_ms)
         if begin_ms <= it.since <= end_ms
         or begin_ms - AFTER_MS <= it.since < begin_ms <= (it.back_at or begin_ms)
     ]
-    return waits, losses
 
 
 @dataclass(slots=True)
@@ -533,14 +539,15 @@ def _waits(
     ]
     changes.sort(key=lambda it: it.ts, reverse=True)
     downs = downs_of(members.parts.values(), begin_ms - AFTER_MS)
-    return waits_between(of_clients.steps, changes, downs, (begin_ms, now_ms), now_ms)[0]
+    return waits_between(of_clients.steps, changes, downs, (begin_ms, now_ms), now_ms)
 
 
 async def with_clients_back(
     archives: Archives, absent: Sequence[AbsentBroker], now_ms: int
 ) -> list[AbsentBroker]:
     """Brokers that left, with the clients that are back by their own records, where the leader has
-    counted fewer: it counts those of the lost ones for ten minutes only.
+    counted fewer: it counts those of the lost ones for ten minutes only, and those that had ended
+    by themselves before as missing.
     """
     short = [it for it in absent if misses_clients(it) and it.left_at >= now_ms - AGO_MS]
     if not short:
@@ -554,25 +561,31 @@ async def with_clients_back(
     def count() -> list[AbsentBroker]:
         of_clients = steps_of(steps.parts, begin_ms)
         waits = _waits(of_clients, members, begin_ms, now_ms)
-        return [*by_records(absent, [it for it in waits if not it.unsure])]
+        sure = [it for it in waits if not it.unsure]
+        return [*by_records(absent, sure, of_clients.steps)]
 
     return await asyncio.to_thread(count)
 
 
 def by_records(
-    absent: Iterable[AbsentBroker], waits: Sequence[Interrupted]
+    absent: Iterable[AbsentBroker], waits: Sequence[Interrupted], steps: Sequence[ClientStep]
 ) -> Iterator[AbsentBroker]:
     """Brokers that left, with the clients of lost ones that are back by their own records, where
     these tell of more than the leader has counted: it waits for the next reports of their brokers.
+    Those that had ended by themselves before, after their broker had published how many it had, are
+    not counted: nobody waits for them.
     """
-    for it in absent:
+    for each in absent:
+        it = each
+        if misses_clients(it) and (went := _went_before(it, steps)):
+            it = replace(it, clients=max(it.clients_back, (it.clients or 0) - went))
         took_ms = [
-            each.waited_ms(0)
-            for each in waits
-            if each.lost
-            and each.client.broker == it.broker
-            and abs(each.since - it.left_at) <= ONE_LOSS_MS
-            and each.back_at is not None
+            wait.waited_ms(0)
+            for wait in waits
+            if wait.lost
+            and wait.client.broker == it.broker
+            and abs(wait.since - it.left_at) <= ONE_LOSS_MS
+            and wait.back_at is not None
         ]
         if it.how != "lost" or not it.clients or len(took_ms) <= it.clients_back:
             yield it
@@ -583,6 +596,23 @@ def by_records(
             clients_waited_ms=float(max(took_ms)),
             clients_waited_mean_ms=fmean(took_ms),
         )
+
+
+def _went_before(absence: AbsentBroker, steps: Iterable[ClientStep]) -> int:
+    """How many clients a lost broker had published that left by themselves before it was lost."""
+    at_ms, last = absence.clients_at, dict[Key, ClientStep]()
+    if at_ms is None:
+        return 0
+    for step in sorted(steps, key=lambda it: (it.ts, it.event == "attached")):
+        if step.broker == absence.broker and at_ms <= step.ts <= absence.left_at:
+            last[key_of(step)] = step
+    return sum(
+        it.event == "left"
+        and it.reason not in BY_BROKER
+        and it.attached_ms is not None
+        and it.ts - it.attached_ms <= at_ms + CLOCKS_MS
+        for it in last.values()
+    )
 
 
 def misses_clients(absence: AbsentBroker) -> bool:

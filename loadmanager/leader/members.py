@@ -123,6 +123,8 @@ class _TermBegun(msgspec.Struct, rename="camel"):
     at: int
     orderly: bool = False
     """Whether the leader of before had stopped in order."""
+    by_store: bool = False
+    """Whether the metadata store had given this leader no answer before."""
 
 
 class _Book(msgspec.Struct, rename="camel"):
@@ -181,7 +183,9 @@ class TermMembers:
         last, term = self._terms[-1] if self._terms else None, self.moves.term
         at_ms = term.clock.now_ms() if since_ms is None else since_ms
         orderly = last is not None and await self._has_stopped(last)
-        begun = _TermBegun(term.epoch, self.store.leader, at_ms, orderly)
+        begun = _TermBegun(
+            term.epoch, self.store.leader, at_ms, orderly, by_store=self._was_store_silent(at_ms)
+        )
         before = None if last is None else last.leader
         self.record(of=begun.leader, event="leads", epoch=begun.epoch, before=before, ts=at_ms)
         self._terms = [*self._terms, begun][-TERMS_MAX:]
@@ -274,8 +278,7 @@ class TermMembers:
             absence.clients_at = int(published.updated_at) or None
         if absence.how == "lost":
             absence.unheard_ms = self._silent_ms(departure.at_ms)
-            timeout_ms = int(1000 * self.store.store.session_timeout_s)
-            absence.store_silent = absence.unheard_ms > timeout_ms
+            absence.store_silent = self._was_store_silent(departure.at_ms)
         if absence.how == "stopped" and not owned:
             cordon = self.moves.cluster.wishes.cordons.get(broker)
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
@@ -313,6 +316,10 @@ class TermMembers:
             if begin_s < left_s <= end_s + 2 * timeout_s:
                 unheard_s += left_s - begin_s
         return int(1000 * unheard_s)
+
+    def _was_store_silent(self, at_ms: int) -> bool:
+        """Whether the store had given no answer before what was then, so that it is no wonder."""
+        return self._silent_ms(at_ms) > int(1000 * self.store.store.session_timeout_s)
 
     def _unheard_ms(self, absence: AbsentBroker) -> int | None:
         """How long ago its last sign was, at most: another leader may have seen its end first."""
@@ -423,6 +430,7 @@ class TermMembers:
             absence,
             "clients",
             clients=absence.clients,
+            clients_at=absence.clients_at,
             clients_back=absence.clients_back,
             clients_waited_ms=absence.clients_waited_ms,
             clients_waited_mean_ms=absence.clients_waited_mean_ms,
@@ -456,7 +464,7 @@ class TermMembers:
     def leader_changes(self) -> list[LeaderChange]:
         """The last terms that began after another one, whoever led."""
         return [
-            LeaderChange(after.at, before.leader, orderly=after.orderly)
+            LeaderChange(after.at, before.leader, orderly=after.orderly, by_store=after.by_store)
             for before, after in pairwise(self._terms)
         ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.engine.history.members import MemberChange
@@ -17,8 +17,6 @@ from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.names import TopicName
 
-MEASURED_MS = 20_000
-"""Figures that were recorded so soon after a bundle came do not have all of its traffic."""
 OLD_MS = 120_000
 """Loads whose time ended longer before a moment than this, and than it took, are old."""
 PAUSE_MS_MAX = 60_000
@@ -30,6 +28,11 @@ TOPIC = re.compile(r"(non-)?persistent://\S+")
 def figures(loads: ArchivedLoads, name: str) -> dict[str, float]:
     """The figures of one thing by name."""
     return dict(zip(loads.columns, loads.figures[name], strict=False))
+
+
+def begin_of(loads: ArchivedLoads) -> int:
+    """When the time began of which loads are the means."""
+    return loads.ts - loads.span_ms
 
 
 @dataclass(slots=True)
@@ -44,29 +47,36 @@ class PastBundle:
     figures: dict[str, float] = field(default_factory=dict)
     by: str | None = None
     """The broker that recorded the figures: the one before, if the owner has recorded none yet."""
+    begin: int | None = None
+    """When that time began."""
     since: int | None = None
     """When the owner got it; None: that is not recorded of lately."""
-    lost: str = ""
+    limited: Sequence[int] = field(default=(), init=False)
+    """When limits changed in that time, or between it and the moment."""
+    lost: str = field(default="", init=False)
     """When the owner's last sign was and when its session ended, if it was lost about then."""
+    last: str = field(default="", init=False)
+    """Who had owned it before the whole cluster was down, at that moment."""
 
     @property
     def owner_text(self) -> str | None:
         """The owner for a table, with the doubt of one that was lost about then."""
+        if self.last:
+            return f"none: {self.last} was down"
         return f"{self.owner}, lost about then" if self.lost else self.owner
 
     @property
     def owner_fields(self) -> dict[str, Any]:
         """The same for a document."""
-        return {"owner": self.owner, **({"ownerLost": self.lost} if self.lost else {})}
+        fields = {"owner": self.owner, "ownerLost": self.lost, "lastOwner": self.last}
+        return {name: it for name, it in fields.items() if it or name == "owner"}
 
     @property
     def in_part(self) -> bool:
-        """Whether the figures are of a time in which the owner had it only in part, or not yet: a
-        broker measures over ten seconds, and records what it has measured last.
-        """
-        if self.owner is None or self.since is None or self.at is None:
+        """Whether the figures are of a time in which the owner had it only in part, or not yet."""
+        if self.owner is None or self.since is None or self.begin is None:
             return False
-        return self.by != self.owner or self.at - self.since < MEASURED_MS
+        return self.by != self.owner or self.begin < self.since
 
 
 def in_bundle(topic: TopicName, bundle: str) -> bool:
@@ -97,27 +107,39 @@ def owners_at(
         owns = (it for it in until_then if it.broker == owner)
         shown = next(owns, until_then[-1] if until_then else None)
         if shown is not None:
+            shown_of = figures(shown, bundle)
             bundles.append(
-                PastBundle(bundle, owner, shown.ts, figures(shown, bundle), shown.broker, since)
+                PastBundle(bundle, owner, shown.ts, shown_of, shown.broker, begin_of(shown), since)
             )
         elif owner is not None or around:
             bundles.append(PastBundle(bundle, owner, since=since))
     return bundles
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class OwnerChange(NamedTuple):
+    """That a broker serves a bundle from then on, or no longer."""
+
     ts: int
+    bundle: str
     broker: str
     owns: bool
-    """Whether the broker owns the bundle from then on; else it no longer serves it."""
+
+
+def owner_change(event: ArchivedEvent) -> OwnerChange | None:
+    """What a step of ownership means for who serves the bundle; None: nothing."""
+    step = event.record_as(OwnershipStep)
+    owns = step.after == BundleState.OWNED.value
+    if not owns and (step.after != BundleState.FREE.value or step.before in NOT_YET_OWNED):
+        return None
+    fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
+    return OwnerChange(fenced_ms, step.bundle, step.broker, owns)
 
 
 @dataclass(slots=True)
 class _Changes:
     """Changes of owners, the oldest first."""
 
-    of_bundle: dict[str, list[_Change]] = field(default_factory=dict)
+    of_bundle: dict[str, list[OwnerChange]] = field(default_factory=dict)
     left: list[tuple[int, str]] = field(default_factory=list)
     """When which broker left."""
     started: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -125,22 +147,20 @@ class _Changes:
 
     def add(self, event: ArchivedEvent) -> None:
         if event.kind == MemberChange.kind:
-            change = event.record_as(MemberChange)
-            if change.event == "starts":
-                self.started[change.of] = event.ts, change.started_at or 0
-            if change.event == "left":
+            member = event.record_as(MemberChange)
+            if member.event == "starts":
+                self.started[member.of] = event.ts, member.started_at or 0
+            if member.event == "left":
                 # A leader may record a loss once the next process has taken bundles already.
-                started_ms, began_ms = self.started.get(change.of, (event.ts, 0))
-                is_before = change.started_at is not None and began_ms > change.started_at
-                self.left.append((started_ms if is_before else event.ts, change.of))
+                started_ms, began_ms = self.started.get(member.of, (event.ts, 0))
+                is_before = member.started_at is not None and began_ms > member.started_at
+                self.left.append((started_ms if is_before else event.ts, member.of))
             return
-        step = event.record_as(OwnershipStep)
-        owns = step.after == BundleState.OWNED.value
-        if owns or (step.after == BundleState.FREE.value and step.before not in NOT_YET_OWNED):
-            changes = self.of_bundle.setdefault(step.bundle, [])
-            fenced_ms = event.ts if owns else event.ts - round(step.pause_ms or 0)
-            changes.append(_Change(fenced_ms, step.broker, owns))
-            changes.sort(key=lambda change: change.ts)
+        change = owner_change(event)
+        if change is not None:
+            changes = self.of_bundle.setdefault(change.bundle, [])
+            changes.append(change)
+            changes.sort(key=lambda it: it.ts)
 
     def came_later(self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int) -> bool:
         """Whether nothing is recorded of a bundle until a moment, and the first after it is that

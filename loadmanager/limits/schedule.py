@@ -143,10 +143,13 @@ class Schedule:
         """A limit has no rate any more."""
         self._removed.append(last)
 
-    def take_removed(self) -> list[RatedTime]:
-        """Those that were removed since the last call, in order."""
+    def take_removed(self, *, keep: bool = False) -> list[RatedTime]:
+        """Those that were removed since the last call, in order; `keep`: the next call has them,
+        too.
+        """
         removed = list(self._removed)
-        self._removed.clear()
+        if not keep:
+            self._removed.clear()
         return removed
 
     def set(self, limit: Limit, at_ns: int | None) -> None:

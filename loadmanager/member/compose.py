@@ -42,7 +42,7 @@ from loadmanager.member.not_opened import Refusals
 from loadmanager.member.ownership.log import OwnershipLog
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
-from loadmanager.member.ports.hosting import Hosting
+from loadmanager.member.ports.hosting import Counting, Hosting
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.stopping import stop
@@ -53,6 +53,7 @@ from loadmanager.member.world import World
 
 if TYPE_CHECKING:
     from loadmanager.limits.broker import BrokerThrottling
+    from loadmanager.member.limit_records import LimitRecords
     from loadmanager.member.recorder import Recorder
 
 
@@ -188,7 +189,7 @@ class ComposedMember:
             return None
         from loadmanager.member.recorder import Recorder  # and all records, which take long
 
-        return Recorder(
+        recorder = Recorder(
             base=self.base,
             history=self._world.history,
             reporter=self.reporter,
@@ -197,6 +198,14 @@ class ComposedMember:
             throttling=throttling,
             busy=self._world.busy,
         )
+        if isinstance(self._unguarded, Counting):
+            recorder.counting = self._unguarded.counter
+        return recorder
+
+    @property
+    def limit_records(self) -> LimitRecords | None:
+        """What tells what limits did since it was recorded last; None: it is not recorded."""
+        return None if self._recorder is None else self._recorder.limits
 
     def _build_session_keeper(self) -> SessionKeeper:
         session = self.base.settings.live(ZooKeeperSettings).value

@@ -5,34 +5,87 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from typing import NamedTuple
 
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
-    Throttle,
+    BrokerLoad,
+    BundleLoad,
     TopicLoad,
     broker_load,
     bundle_loads,
     decisions,
     move_record,
 )
+from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.history.port import History
 from loadmanager.kit.tasks import Interval, LoopBusy, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
-from loadmanager.limits.limit import Limit
-from loadmanager.limits.schedule import RatedTime
-from loadmanager.limits.stats import Counters
 from loadmanager.member.base import Base
+from loadmanager.member.limit_records import LimitRecords
 from loadmanager.member.ownership.ownership import Ownership
-from loadmanager.member.ports.hosting import Hosting, TopicTraffic
+from loadmanager.member.ports.hosting import CountedTraffic, Hosting, TopicTraffic, TrafficCounter
 from loadmanager.member.reporter import Reporter
+from loadmanager.member.traffic import bundle_traffic
 
-MS_NS = 1_000_000
 AT_ONCE = 200
-"""Bundles or limits recorded before other tasks get their turn."""
+"""Bundles recorded before other tasks get their turn."""
 TOPICS_AT_ONCE = 2_000
+NO_TRAFFIC = NamespaceBundleStats()
+"""Of a bundle that is not served yet, or no more: what it carried is counted all the same."""
+
+
+def _rates(carried: CountedTraffic, interval_ms: int) -> dict[str, float]:
+    """Messages/s and bytes/s, over a time."""
+    return {
+        "msg_rate_in": carried.messages_in * 1000 / interval_ms,
+        "msg_rate_out": carried.messages_out * 1000 / interval_ms,
+        "msg_throughput_in": carried.bytes_in * 1000 / interval_ms,
+        "msg_throughput_out": carried.bytes_out * 1000 / interval_ms,
+    }
+
+
+def _set_means(load: BrokerLoad | BundleLoad | TopicLoad, carried: CountedTraffic) -> None:
+    """Have a record say what was carried in all of its time."""
+    for name, rate in _rates(carried, load.interval_ms).items():
+        setattr(load, name, rate)
+
+
+class _TopicLoad(NamedTuple):
+    """A topic that may be among the busiest."""
+
+    order: float
+    """Less for one with more traffic."""
+    topic: str
+    bundle: str
+    measured: TopicTraffic
+    carried: CountedTraffic | None = None
+    """None: it is not counted."""
+
+    def record(self, ts: int, broker: str, interval_ms: int) -> TopicLoad:
+        """What is recorded of it."""
+        item = self.measured
+        load = TopicLoad(
+            ts=ts,
+            broker=broker,
+            interval_ms=interval_ms,
+            topic=self.topic,
+            bundle=self.bundle,
+            msg_rate_in=item.msg_rate_in,
+            msg_rate_out=item.msg_rate_out,
+            msg_throughput_in=item.msg_throughput_in,
+            msg_throughput_out=item.msg_throughput_out,
+            producers=item.producers,
+            consumers=item.consumers,
+            backlog_messages=item.backlog_messages,
+        )
+        if self.carried is not None:
+            _set_means(load, self.carried)
+        return load
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,12 +100,16 @@ class Recorder:
     throttling: BrokerThrottling | None
     """None: the host has no limits."""
     busy: LoopBusy
+    counting: TrafficCounter | None = field(init=False, default=None)
+    """None: the host counts nothing, so that loads are recorded as it measured them last."""
     _sampled_s: float = field(init=False)
-    _counters: dict[Limit, Counters] = field(init=False, default_factory=dict)
+    limits: LimitRecords | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Begin the first interval now."""
         self._sampled_s = self.base.clock.monotonic_s()
+        if self.throttling is not None:
+            self.limits = LimitRecords(self.base, self.throttling)
 
     def begin(self) -> None:
         """Record that the member is there, and sample at intervals, in its scope."""
@@ -117,119 +174,66 @@ class Recorder:
         report = self.reporter.report
         usage = max_weighted_usage(report, self.base.strategies.value.weights)
         faults = sorted(fault.sensor for fault in self.reporter.faults)
-        self.history.append(
-            broker_load(
-                now_ms,
-                self.base.broker_id,
-                report,
-                usage=usage,
-                interval_ms=interval_ms,
-                faults=faults,
-            )
+        stored, carried = await self._topics(now_ms, interval_ms)
+        load = broker_load(
+            now_ms,
+            self.base.broker_id,
+            report,
+            usage=usage,
+            interval_ms=interval_ms,
+            faults=faults,
         )
-        stored = await self._topics(now_ms, interval_ms)
-        await self._limits(now_ms, interval_ms)
-        stats = list(report.last_stats.items())
-        for start in range(0, len(stats), AT_ONCE):
-            part = dict(stats[start : start + AT_ONCE])
-            self.history.append(
-                *bundle_loads(
-                    now_ms, self.base.broker_id, part, interval_ms=interval_ms, stored=stored
-                )
+        owned, stats = list(report.last_stats), report.last_stats
+        if self.counting is not None:
+            owned, stats = self.ownership.owned(), await bundle_traffic(self.hosting)
+            _set_means(load, reduce(CountedTraffic.plus, carried.values(), CountedTraffic()))
+        self.history.append(load)
+        if self.limits is not None:
+            self.history.append(*await self.limits.take(now_ms, interval_ms))
+        for start in range(0, len(owned), AT_ONCE):
+            part = {it: stats.get(it, NO_TRAFFIC) for it in owned[start : start + AT_ONCE]}
+            loads = bundle_loads(
+                now_ms, self.base.broker_id, part, interval_ms=interval_ms, stored=stored
             )
+            for each in loads if self.counting is not None else ():
+                _set_means(each, carried.get(each.bundle, CountedTraffic()))
+            self.history.append(*loads)
             await sleep(0)  # other tasks get their turn
 
-    async def _topics(self, now_ms: int, interval_ms: int) -> dict[str, int]:
-        """Record the topics with most traffic. Returns what each bundle has stored, in bytes."""
+    async def _topics(
+        self, now_ms: int, interval_ms: int
+    ) -> tuple[dict[str, int], dict[str, CountedTraffic]]:
+        """Record the topics with most traffic. Returns what each bundle has stored, in bytes; and
+        what each carried since the last sample, also those that are gone, if that is counted.
+        """
         count = self.base.broker.value.history_topics_max
-        busiest: list[tuple[float, str, str, TopicTraffic]] = []
+        busiest: list[_TopicLoad] = []
         stored: dict[str, int] = {}
+        carried = {} if self.counting is None else dict(self.counting.take_closed())
         looked_at = 0
         for bundle in self.ownership.owned():
             topics = self.hosting.topics(bundle)
             stored[bundle] = sum(item.stored_bytes for item in topics.values())
-            loads = [
-                (-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item)
-                for topic, item in topics.items()
-            ]
+            if self.counting is None:
+                loads = [
+                    _TopicLoad(-(it.msg_throughput_in + it.msg_throughput_out), name, bundle, it)
+                    for name, it in topics.items()
+                ]
+            else:
+                counts = self.counting.take_carried(bundle)
+                before = carried.get(bundle, CountedTraffic())
+                carried[bundle] = reduce(CountedTraffic.plus, counts.values(), before)
+                loads = [
+                    _TopicLoad(-(of.bytes_in + of.bytes_out), name, bundle, topics[name], of)
+                    for name, of in counts.items()
+                    if name in topics
+                ]
             busiest = heapq.nsmallest(count, [*busiest, *loads], key=lambda load: load[:2])
             looked_at += len(topics)
             if looked_at >= TOPICS_AT_ONCE:
                 looked_at = 0
                 await sleep(0)
         self.history.append(
-            *(
-                TopicLoad(
-                    ts=now_ms,
-                    broker=self.base.broker_id,
-                    interval_ms=interval_ms,
-                    topic=topic,
-                    bundle=bundle,
-                    msg_rate_in=item.msg_rate_in,
-                    msg_rate_out=item.msg_rate_out,
-                    msg_throughput_in=item.msg_throughput_in,
-                    msg_throughput_out=item.msg_throughput_out,
-                    producers=item.producers,
-                    consumers=item.consumers,
-                    backlog_messages=item.backlog_messages,
-                )
-                for _, topic, bundle, item in busiest
-            )
+            *(each.record(now_ms, self.base.broker_id, interval_ms) for each in busiest)
         )
-        return stored
-
-    async def _limits(self, now_ms: int, interval_ms: int) -> None:
-        """Record every limit that has a rate, or had one, with what it did since the last
-        sample.
-        """
-        if self.throttling is None:
-            return
-        sample = now_ms, interval_ms
-        since_ns = self.base.clock.monotonic_ns() - interval_ms * MS_NS
-        before, counters = self._counters, dict[Limit, Counters]()
-        removed, stood_ns = dict[Limit, RatedTime](), dict[Limit, int]()
-        for part in self.throttling.schedule.take_removed():
-            before.setdefault(part.limit, part.began)
-            lasted_ns = part.ended[0] - max(part.began[0], since_ns)
-            stood_ns[part.limit] = stood_ns.get(part.limit, 0) + lasted_ns
-            removed[part.limit] = part
-        for index, limit in enumerate(list(self.throttling.limits())):
-            if index % AT_ONCE == AT_ONCE - 1:
-                await sleep(0)
-            if not limit.active:  # removed meanwhile: the next sample records it
-                counters[limit] = before.get(limit, limit.stats.began)
-                continue
-            now_ns = self.base.clock.monotonic_ns()
-            figures, stats = limit.snapshot(now_ns), limit.stats
-            counters[limit] = now = (*stats.counters(now_ns)[:3], figures.held, stats.waited_ns)
-            part = RatedTime(limit, limit.message_rate(), limit.byte_rate(), stats.began, now)
-            stood = stood_ns.get(limit, 0) + now_ns - max(part.began[0], since_ns)
-            record = self._throttle(part, before.get(limit, part.began), sample, stood)
-            record.queue_length = figures.queue_length
-            self.history.append(record)
-        for limit, part in removed.items():
-            if limit not in counters and part.ended[1:] != before[limit][1:]:
-                self.history.append(self._throttle(part, before[limit], sample, stood_ns[limit]))
-        self._counters = counters
-
-    def _throttle(
-        self, part: RatedTime, before: Counters, sample: tuple[int, int], stood_ns: int
-    ) -> Throttle:
-        """What a limit did in the interval, at whose beginning its counters had been `before`;
-        `sample`: the end of the interval, and how long it was.
-        """
-        limit, ended, (ts, interval_ms) = part.limit, part.ended, sample
-        return Throttle(
-            ts=ts,
-            broker=self.base.broker_id,
-            interval_ms=interval_ms,
-            level=limit.level,
-            limit=limit.name,
-            configured_messages_per_s=part.messages_per_s,
-            configured_bytes_per_s=part.bytes_per_s,
-            delivered_messages_per_s=(ended[1] - before[1]) * 1000 / interval_ms,
-            delivered_bytes_per_s=(ended[2] - before[2]) * 1000 / interval_ms,
-            held=ended[3] - before[3],
-            waited_ms=(ended[4] - before[4]) / MS_NS,
-            stood_ms=min(max(stood_ns, 0) // MS_NS, interval_ms),
-        )
+        return stored, carried

@@ -810,6 +810,7 @@ async def test_what_the_leader_finds_wrong(tmp_path: Path) -> None:
         flap(findings)
         await findings.step()
         await page.wait_text("moved back and forth", "#findings summary")
+        await page.wait_text("; as of ", "#findings summary")
         await page.click("#findings summary")
         await page.wait_text("loadmanager admin decisions --bundle", "#findings li")
         looked = findings.shown().looked_at

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from leader.documents import a_broker_shown, a_cluster_shown
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from loadmanager.cli.admin.absences import (
     loss_text,
@@ -17,7 +19,7 @@ from loadmanager.cli.admin.absences import (
 from loadmanager.cli.admin.downtimes import Downtime, lapse_lines, lapses_of
 from loadmanager.cli.admin.status import silent_lines
 from loadmanager.cli.admin.times import clock, time_of_day
-from loadmanager.engine.history.clients import ClientStep
+from loadmanager.engine.history.clients import CLOSED_HERE, ClientStep
 from loadmanager.engine.history.lapses import Unproven, unproven_of
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.waits import Interrupted
@@ -105,13 +107,48 @@ def test_clients_that_are_back_by_their_own_records_are_not_missing() -> None:
         waited("p1", it.left_at - HOUR, it.left_at - HOUR + 9_000),
         waited("p4", it.left_at, it.left_at + 9_000, "b2:8080"),
     ]
-    (counted,) = by_records([it], waits)
+    (counted,) = by_records([it], waits, [])
     assert (counted.clients, counted.clients_back) == (3, 2)
     assert (counted.clients_waited_ms, counted.clients_waited_mean_ms) == (4_000.0, 3_000.0)
     assert misses_clients(it)
     it.clients_back = 3
-    assert [*by_records([it], waits)] == [it]
+    assert [*by_records([it], waits, [])] == [it]
     assert not misses_clients(it)
+
+
+@pytest.mark.parametrize(
+    ("reason", "left_ago_ms", "attached_ms", "clients"),
+    [
+        ("its client ended the connection", 5_000, HOUR, 2),
+        ("its client closed it", 5_000, HOUR, 2),
+        ("its client closed it", 5_000, 1_000, 3),
+        ("its client closed it", 30_000, HOUR, 3),
+        (CLOSED_HERE, 5_000, HOUR, 3),
+    ],
+    ids=["killed", "closed", "came later", "before it published", "by its broker"],
+)
+def test_clients_that_had_ended_before_are_not_missing(
+    reason: str, left_ago_ms: int, attached_ms: int, clients: int
+) -> None:
+    """If their broker had published them, and lost them by themselves since; the line says which
+    command names those that are missing.
+    """
+    it = cut_off(1)
+    it.clients_back, it.clients_at = 2, it.left_at - 20_000
+    (line,) = texts([it])
+    since = clock(it.left_at).replace(" ", "T")
+    assert "ONLY 2 of 3 clients back" in line
+    assert f"(`loadmanager admin interrupted b1:8080 --since {since}` names those mis" in line
+    step = ClientStep(
+        ts=it.left_at - left_ago_ms, broker=it.broker, event="left", what="consumer", name="c1",
+        reason=reason, attached_ms=attached_ms,
+    )  # fmt: skip
+    (counted,) = by_records([it], [], [step])
+    assert (counted.clients, counted.clients_back) == (clients, 2)
+    (line,) = texts([counted])
+    assert ("ONLY" in line) is (clients == 3)
+    other = replace(step, broker="b2:8080")
+    assert [*by_records([it], [], [other])] == [it]
 
 
 class Recorded:

@@ -780,6 +780,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("goals", "approve", goal["id"], "--at", "1h")
         assert (status, "is approved and carried out from 20" in out) == (0, True)
         assert "that were shown may be made, within its limits" in out
+        assert "it takes about " in out
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
         assert [text for text in (*bounds, "no move before 20") if text not in out] == []

@@ -110,6 +110,7 @@ async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert (status, err) == (0, "")
         assert out.startswith(f"{FIRST} is served by {owner}")
         assert f"pinned to {owner} until " in out
+        assert "left it: NotWorthIt: too dear" in out  # by a leader before, as it is recorded
         assert (await shell.json("bundles", "show", FIRST))["elsewhere"]["destination"]
         assert f"now: pinned to {owner} until " in (await shell.run("history", FIRST))[1]
         status, out, _ = await shell.run("bundles", "show", FIRST, "--at", iso(before))

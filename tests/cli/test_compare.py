@@ -9,11 +9,21 @@ import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import MINUTE, a_decision, in_folder, recorded_in, written
 from cli.test_admin_command import Shell
+from clusters.running import eventually
 
 from loadmanager.cli.admin.away import away_text
-from loadmanager.cli.admin.differences import ClusterThen, causes_of, departed, there_at
-from loadmanager.cli.admin.past_owners import moved_lately, uncovered
-from loadmanager.cli.admin.times import clock, span, span_between
+from loadmanager.cli.admin.brokers import still_gone
+from loadmanager.cli.admin.differences import (
+    ClusterThen,
+    causes_of,
+    count_clients,
+    departed,
+    there_at,
+)
+from loadmanager.cli.admin.downtimes import back_lately
+from loadmanager.cli.admin.past_owners import doubts_of, uncovered
+from loadmanager.cli.admin.standing import _follow
+from loadmanager.cli.admin.times import clock, span, span_between, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.away import Away, Gap
@@ -29,8 +39,10 @@ from loadmanager.engine.history.records import (
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.system.clock import SystemClock
-from loadmanager.leader.owners_then import owners_at
+from loadmanager.leader.documents.members import AbsentBroker
+from loadmanager.leader.owners_then import PastBundle, owners_at
 
 UNUSED = {name: ResourceUsage() for name in RESOURCES}
 LOW, HIGH = "0x00000000_0x80000000", "0x80000000_0xffffffff"
@@ -258,7 +270,7 @@ def test_what_no_bundle_has_of_a_hash_space() -> None:
 
 
 def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> None:
-    """Those of its owner until it has measured for as long as it does, and all of one before."""
+    """Those of its owner whose time began before it came, and all of one before."""
     bundle = f"t/n/{LOW}"
 
     def loads(broker: str, ts: int) -> ArchivedLoads:
@@ -269,54 +281,128 @@ def test_figures_of_a_bundle_that_has_just_come_are_of_a_part_of_the_time() -> N
 
     came = step(1, 100_000, "Owned")
     for loads_then, in_part in (
-        ([loads("b", 119_000)], True),
-        ([loads("b", 121_000)], False),
+        ([loads("b", 159_000)], True),
+        ([loads("b", 160_000)], False),
         ([loads("a", 90_000)], True),
     ):
         (of,) = owners_at(loads_then, [came], 125_000)
         assert (of.owner, of.in_part) == ("b", in_part)
-        assert len(moved_lately([of] if of.in_part else [])) == in_part
+        assert len(doubts_of([of])) == in_part
         then = ClusterThen(125_000, {bundle: of}, loads_then, {})
         assert then.uncounted() == ({bundle} if in_part else set())
     (of,) = owners_at([loads("a", 90_000)], [], 125_000)
     assert (of.owner, of.in_part) == ("a", False)
 
 
-async def test_a_sample_stands_for_the_moments_that_are_nearest_to_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changed_s", "shown", "doubt"),
+    [
+        ([], 3.0, False),
+        ([20], 10.0, False),
+        ([-20], 3.0, False),
+        ([-20, 20], 3.0, True),
+        ([100], 3.0, False),
+    ],
+)
+async def test_a_record_stands_for_a_moment_if_nothing_changed_between(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changed_s: list[int],
+    shown: float,
+    doubt: bool,
 ) -> None:
-    """What fell silent after a moment had traffic at it, though the next sample has none. The
-    record of the next process does not follow that of the one before.
+    """A limit that was set after a moment, in the minute of the record that it lies in: the record
+    before stands for the moment, if none was set in its minute either; else this is said, and the
+    bundle is not compared. Without a change, it is the record that the moment lies in.
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then, end = now - 20 * MINUTE, now - 10 * MINUTE
-    silent, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
+    limited, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
+    path = paths.policies(NamespaceName.parse("acme/chat"))
+    before, after = ('{"publishMaxMessageRate": {"c": 1}}', '{"publishMaxMessageRate": {"c": 2}}')
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        a = served.broker_id(0)
+        for ts, rate in ((then - 5_000, 10.0), (then + 55_000, 3.0), (end, 3.0)):
+            await written(served, 0, *loads_of(ts, a, 0.5, {limited: (rate, 1), stays: (4.0, 1)}))
+        for at_s in changed_s:
+            change = AuditedChange(
+                ts=then + 1000 * at_s, broker=a, role="ops", address="1.2.3.4", over="http",
+                what="POST", path=path, before=before, after=after,
+            )  # fmt: skip
+            await written(served, 0, change)
+        at = clock(then).replace(" ", "T")
+        _, out, _ = await shell.run("bundles", "list", "--at", at)
+        row = next(line for line in out.splitlines() if line.startswith(limited))
+        assert (row.split()[3], "its limits changed at" in row) == (f"{shown:.1f}", doubt)
+        assert ("limits of 1 bundle were changed about then" in out) == doubt
+        _, out, _ = await shell.run("brokers", "list", "--at", at)
+        row = next(line for line in out.splitlines() if line.startswith(a))
+        assert (f" {shown + 4:.1f} " in row, "msg/s: not sure of 1 bundle" in row) == (True, doubt)
+        status, out, _ = await shell.run("compare", *times_of(then, end))
+        assert (status, f"{shown + 4:.1f} → 7.0" in out) == (0, True)
+        row = next(line for line in out.splitlines() if line.startswith("acme "))
+        assert ("1 of 2 bundles" in row) == doubt
+        assert ("acme/chat has only 30% of what it had" in out) == (shown == 10.0)
+
+
+async def test_a_move_between_a_moment_and_the_end_of_its_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The owner of then had it in the minute before. After the move, both have a part of it."""
+    now = SystemClock().now_ms() // 1000 * 1000
+    then, end = now - 20 * MINUTE, now - 10 * MINUTE
+    moves, stays = f"acme/chat/{LOW}", f"acme/orders/{LOW}"
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
         a, b = served.broker_id(0), served.broker_id(1)
-        for ts, rate in ((then - 5_000, 10.0), (then + 55_000, 0.0), (end, 0.0)):
-            await written(served, 0, *loads_of(ts, a, 0.5, {silent: (rate, 1), stays: (4.0, 1)}))
-        next_process = BrokerLoad(
-            ts=then + 40_000, broker=b, interval_ms=48_000, usage=0.3, msg_rate_in=3.0, **UNUSED
+        for ts, of_a, of_b in (
+            (then - 5_000, {moves: (40.0, 1), stays: (4.0, 1)}, {}),
+            (then + 55_000, {stays: (4.0, 1)}, {moves: (10.0, 1)}),
+            (end, {stays: (4.0, 1)}, {moves: (40.0, 1)}),
+        ):
+            await written(served, 0, *loads_of(ts, a, 0.5, of_a))
+            await written(served, 1, *loads_of(ts, b, 0.1, of_b))
+        texts = {"bundle": moves, "reason": "order"}
+        gave = OwnershipStep(
+            ts=then + 40_010, broker=a, before="Releasing", after="Free", pause_ms=20, **texts
         )
-        await written(
-            served, 1, *loads_of(then - 5_000, b, 0.1, {}), next_process, *loads_of(end, b, 0.1, {})
+        got = OwnershipStep(ts=then + 40_000, broker=b, before="Opening", after="Owned", **texts)
+        await written(served, 0, gave)
+        await written(served, 1, got)
+        rows = await shell.json("brokers", "list", "--at", clock(then))
+        assert {it["broker"]: (it["msg_rate_in"], it["doubt"]) for it in rows} == {
+            a: (44.0, ""),
+            b: (0.0, ""),
+        }
+        rows = await shell.json("brokers", "list", "--at", clock(then + 50_000))
+        assert {it["broker"]: it["msg_rate_in"] for it in rows} == {a: 4.0, b: 10.0}
+        assert all("came or went" in it["doubt"] for it in rows)
+        row = next(it for it in rows if it["broker"] == b)
+        assert "msg/s: not sure of 1 bundle" in row["doubt"]
+        (row, _) = await shell.json("bundles", "list", "--at", clock(then + 50_000))
+        assert (row["owner"], row["doubt"]) == (
+            b,
+            f"in part: it came at {time_of_day(then + 40_000)}",
         )
-        at = clock(then).replace(" ", "T")
-        status, out, _ = await shell.run(
-            "compare", "--since", at, "--until", clock(end).replace(" ", "T")
+
+
+def test_records_of_one_process_follow_each_other() -> None:
+    """In either order; not those of the next process, or of another broker or kind."""
+
+    def loads(ts: int, span_ms: int = MINUTE, broker: str = "b", kind: str = "k") -> ArchivedLoads:
+        return ArchivedLoads(
+            kind=kind, broker=broker, ts=ts, span_ms=span_ms, columns=[], figures={}
         )
-        assert status == 0
-        assert "  acme/chat has no traffic" in out
-        assert "14.0 → 4.0" in out
-        assert "30.0 → 10.0" in out
-        _, out, _ = await shell.run("bundles", "list", "--at", at)
-        row = next(line for line in out.splitlines() if line.startswith(silent))
-        assert row.split()[3] == "10.0"
-        _, out, _ = await shell.run("brokers", "list", "--at", at)
-        row = next(line for line in out.splitlines() if line.startswith(a))
-        assert row.split()[-3:-2] == ["14.0"]
-        assert f"as last measured when it was recorded, between {clock(then - 5_000)}" in out
+
+    first, second = loads(100_000), loads(160_200)
+    assert _follow(first, second)
+    assert _follow(second, first)
+    for other in (
+        loads(160_000, 40_000), loads(220_200), first, loads(160_000, broker="c"),
+        loads(160_000, kind="l"),
+    ):  # fmt: skip
+        assert not _follow(first, other)
 
 
 async def test_what_a_broker_records_right_after_its_start_is_not_compared(
@@ -453,6 +539,11 @@ async def test_nothing_is_carried_while_no_broker_runs(
             assert "producer p1 from 10.0.0.9:7" in out
             assert f"left at {clock(min(soon, down + 12_000))} and has not come back" in out
             assert "has no traffic" not in out
+        at = clock(within).replace(" ", "T")
+        (row,) = await shell.json("bundles", "list", "acme/orders", "--at", at)
+        assert (row["owner"], row["lastOwner"]) == (None, a)
+        out = (await shell.run("bundles", "list", "acme/orders", "--at", at))[1]
+        assert f"none: {a} was down" in out
         out = await compared(within, after)
         assert "0 brokers then, 1 now" in out
         assert "- → 50.0" in out
@@ -463,6 +554,35 @@ async def test_nothing_is_carried_while_no_broker_runs(
         out = await compared(before, after)
         assert "led all the time" not in out
         assert "traffic is not compared" not in out
+
+
+@pytest.mark.parametrize(
+    ("counted_ms", "producers", "consumers"),
+    [(5_000, 5.0, 8.0), (10_000, 5.0, 8.0), (20_000, 4.0, 7.0), (30_000, 2.0, 7.0)],
+)
+def test_clients_are_counted_as_they_were_at_a_moment(
+    counted_ms: int, producers: float, consumers: float
+) -> None:
+    """Whenever the record ended that counted them: before the moment, or after it. Clients of
+    another broker or of a topic of another bundle do not count.
+    """
+    bundle, topic = f"acme/orders/{LOW}", a_topic("acme/orders", LOW)
+    elsewhere = a_topic("acme/orders", HIGH)
+
+    def client(ts: int, event: str, **more: Any) -> ClientStep:
+        of = {"broker": "b", "what": "producer", "topic": topic, "name": "p", **more}
+        return ClientStep(ts=ts, event=event, **of)
+
+    steps = [
+        client(11_000, "left"), client(16_000, "left"), client(17_000, "attached"),
+        client(21_000, "left"), client(22_000, "left"),
+        client(12_000, "left", broker="other"), client(12_000, "left", topic=elsewhere),
+        client(12_000, "left", what="consumer"),
+    ]  # fmt: skip
+    figures = {"producers": producers, "consumers": consumers}
+    of = PastBundle(bundle, "b", counted_ms, figures, "b")
+    count_clients([of], steps, 15_000)
+    assert of.figures == {"producers": 4.0, "consumers": 7.0}
 
 
 def test_clients_that_are_missing_were_there_then() -> None:
@@ -624,3 +744,54 @@ async def test_a_story_ends_with_the_time_without_an_owner(
         out = (await shell.run("history", bundle, *since, *until))[1]
         assert "(3 min) it always had an owner that served it" in out
         assert "Of before" not in out
+
+
+def test_who_was_back_by_a_moment_is_told() -> None:
+    """Whoever left shortly before it; not one that was away then, nor one of long before."""
+
+    def at(ts: int, event: str, of: str, **more: Any) -> ArchivedEvent:
+        record = {"ts": ts, "broker": "a", "of": of, "event": event, **more}
+        return ArchivedEvent(ts, "member", ts, ts, 1, record)
+
+    then = 100 * MINUTE
+    events = [
+        at(then - 90 * MINUTE, "left", "early", how="lost"),
+        at(then - 89 * MINUTE, "starts", "early"),
+        at(then - 60_000, "left", "b", how="lost", leftAt=then - 61_000),
+        at(then - 50_000, "starts", "b"),
+        at(then - 40_000, "left", "away", how="lost"),
+        at(then - 30_000, "left", "c", how="stopped"),
+        at(then + 1_000, "starts", "c"),
+        at(then - 20_000, "starts", "new"),
+    ]
+    newest_first = sorted(events, key=lambda it: -it.ts)
+    assert back_lately(newest_first, then) == [
+        f"b: lost at {clock(then - 61_000)}, 61 s before; back at {clock(then - 50_000)}"
+    ]
+
+
+def test_a_broker_that_is_registered_is_not_listed_as_gone() -> None:
+    """The leader says so until it has noted that the broker is back."""
+    absent = [
+        AbsentBroker(broker=name, left_at=1, how="lost", back_at=2 if name == "c" else None)
+        for name in "abc"
+    ]
+    assert [it.broker for it in still_gone(absent, ["b"])] == ["a"]
+
+
+async def test_what_a_new_owner_has_not_measured_is_not_shown_as_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For two periods of statistics; a line names it."""
+    bundle = "acme/orders/0x00000000_0x40000000"
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        await served.own(bundle, at=0)
+
+        async def read() -> str:
+            return (await shell.run("bundles", "list", "acme/orders"))[1]
+
+        await eventually(read, lambda text: "not measured whole yet: " + bundle in text)
+        row = next(it for it in await shell.json("bundles", "list", "acme/orders") if it["owner"])
+        rates = ("msgRateIn", "msgRateOut", "kibPerSecondIn", "kibPerSecondOut")
+        assert (row["bundle"], {row[it] for it in rates}) == (bundle, {None})

@@ -14,7 +14,7 @@ from broker.admin.test_archive import BUNDLE, in_folder, recorded_in, written
 from cli.test_admin_command import Shell
 from cli.test_past import UNUSED
 
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad
@@ -167,7 +167,9 @@ async def test_clients_of_brokers_that_all_ended_without_a_word_were_interrupted
         assert (back["waitedMs"], back["unheardMs"]) == (
             (2 + seconds - unheard) * SECOND, unheard * SECOND,
         )  # fmt: skip
-        assert (back["because"], away["backAt"]) == ("it was lost", None)
+        between = f"from {clock(down)} at the earliest to {time_of_day(up)}"
+        because = f"all brokers were down: {between} ({span_text(seconds)} at most)"
+        assert (back["because"], away["backAt"]) == (because, None)
         out = (await shell.run("interrupted", "--since", clock(down)))[1]
         waited = f"{span_text(2 + seconds - unheard)} to {span_text(2 + seconds)}"
         assert waited in out
@@ -177,6 +179,8 @@ async def test_clients_of_brokers_that_all_ended_without_a_word_were_interrupted
         (line,) = [line for line in out.splitlines() if line.startswith("the whole cluster was ")]
         assert re.search(rf"to {re.escape(clock(up))} \({span_text(seconds)} at most\)", line)
         assert line.endswith(" ago")
+        kept = "all topics were in memory (loadManagerStorageDirectory is empty): what was not"
+        assert f"as {served.url(0)} is set: {kept}" in out
         over = (await shell.run("status", "--over"))[1]
         assert over.count("the whole cluster was down") == 1
         out = (await shell.run("find", "away"))[1]

@@ -13,12 +13,16 @@ from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
 from system.raw import a_send
 
+from loadmanager.cli.admin.causes import Causes
+from loadmanager.cli.admin.client_steps import Waits
+from loadmanager.cli.admin.downtimes import Downtime
 from loadmanager.cli.admin.held_then import ConnectionHold, longest_for
-from loadmanager.cli.admin.interrupted import _Causes, _row, _summary
+from loadmanager.cli.admin.interrupted import _row
+from loadmanager.cli.admin.interruptions import between_text
 from loadmanager.cli.admin.times import clock, time_of_day
 from loadmanager.engine.history.clients import CLOSED_HERE, HUNG_UP, ClientStep
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import Decision
+from loadmanager.engine.history.records import Decision, OwnershipStep
 from loadmanager.engine.history.waits import Interrupted, key_of
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
@@ -79,9 +83,7 @@ async def test_clients_of_a_move_and_of_a_lost_broker(
         assert "that are back were attached again after 12 s to 18 s at most; 1 is not seen" in out
         assert "waited: until it was attached again, not until its first receipt" in out
         assert "NOT BACK" in out
-        assert (
-            "a wait from … to …: since the session of a lost broker was over (if all brokers" in out
-        )
+        assert "a wait from … to …: a lost broker served its clients until some time between" in out
         assert re.search(r"\d+ s to \d+ s, NOT BACK", out)
         assert f"{two} recorded 3 steps of clients by their number only" in out
         (moved,) = await shell.json("interrupted", "1-m1")
@@ -394,17 +396,74 @@ async def test_a_client_that_tries_again_and_again_is_not_back(
         assert f"of it, {two} held its connection: o-2 publish" in out
 
 
+def _causes(**given: Any) -> Causes:
+    """What is known of 98 seconds, which is nothing but this."""
+    none: dict[str, Any] = {"waits": [], "lapses": [], "steps": [], "notes": []}
+    of = {**none, "changes": [], "downs": [], "missing": {}}
+    by_name = Waits(**{key: given.pop(key, usual) for key, usual in of.items()})
+    maps: dict[str, Any] = {"held_at": {}, "refusals": {}}
+    return Causes(by_name=by_name, as_of_ms=98_000, **maps | given)
+
+
+def test_a_broker_that_stopped_in_order_says_so() -> None:
+    """It closes the topics that it served; one that goes on has closed this one alone."""
+    step = _step(50_000, "b1:1", "left", "p", reason=CLOSED_HERE)
+    closed = Interrupted(step, 50_000, lost=False, back_at=51_000, back="b2:1")
+
+    def change(ts: int, event: str, of: str = "b1:1") -> MemberChange:
+        return MemberChange(ts=ts, broker=of, of=of, event=event)
+
+    stops, starts, other = change(49_800, "stops"), change(49_900, "starts"), "b2:1"
+    for changes, why in (
+        ([stops], "it stopped in order"),
+        ([starts, stops], CLOSED_HERE),
+        ([change(60_000, "stops")], CLOSED_HERE),
+        ([change(49_800, "stops", of=other)], CLOSED_HERE),
+    ):
+        assert _causes(changes=changes).because(closed) == why
+
+
+def test_why_the_client_of_a_lost_broker_waited_for_long() -> None:
+    """When its session was over, when its bundle had an owner again, and when the client came; and
+    that all brokers were down. A short wait needs no such words.
+    """
+    step = _step(20_000, "b1:1", "attached", "p")
+    lost = Interrupted(step, 50_000, lost=True, back_at=81_000, back="b2:1")
+
+    def owned(ts: int, broker: str) -> OwnershipStep:
+        return OwnershipStep(
+            ts=ts, broker=broker, bundle=BUNDLE, before="Assigning", after="Owned", reason=""
+        )
+
+    before, after = owned(49_000, "b1:1"), owned(79_000, "b2:1")
+    causes = _causes(owned=[before, after])
+    assert causes.because(lost) == "it was lost"
+    assert causes.course(lost) == (
+        "its session was over at 00:00:50Z, b2:1 had its bundle from 00:01:19Z on, the client came "
+        "at 00:01:21Z"
+    )
+    assert causes.course(Interrupted(step, 50_000, lost=True, back_at=51_000, back="b2:1")) == ""
+    down = Downtime(40_000, 75_000, ended={"b1:1": 38_000})
+    causes = _causes(owned=[before, after], downs=[down])
+    assert causes.because(lost) == (
+        "all brokers were down: from 1970-01-01 00:00:40Z at the earliest to 00:01:15Z (35 s at "
+        "most)"
+    )
+    assert causes.course(lost).startswith("b2:1 had its bundle from 00:01:19Z on, ")
+    assert _causes(downs=[Downtime(40_000, 75_000)]).because(lost) == "it was lost"
+
+
 def test_a_client_that_may_leave_again_is_not_said_to_be_away() -> None:
     """It says since when it is there, and that it may leave; no limit is to blame meanwhile."""
     step = _step(50_000, "b1:1", "left", "p")
     again = Interrupted(step, 50_000, lost=True, again_at=91_000, again="b2:1")
     away = Interrupted(step, 50_000, lost=True)
-    causes = _Causes([], {key_of(step): "b3:1"}, [], {}, [], 98_000)
+    causes = _causes(held_at={key_of(step): "b3:1"})
     waited, *_, why, now_at = _row(again, causes, [])
     assert (waited, why) == ("41 s; here again for 7.0 s, not sure to stay", "it was lost")
     assert now_at == "b2:1"
     assert _row(away, causes, [])[0] == "48 s, NOT BACK"
-    text = _summary([again, away], 40_000, 60_000, 98_000)
+    text = between_text([again, away], 40_000, 60_000, 98_000)
     assert text.endswith(
         "; 1 is attached again, not sure to stay; 1 is not seen to be attached again"
     )
@@ -445,3 +504,53 @@ def test_a_limit_that_held_the_connection_for_lookups() -> None:
     assert longest_for([*holds, own], wait, 100_000) is own
     soon = Interrupted(step, 50_000, lost=True, back_at=54_000, back="b3:1", over="10.0.3.7:1")
     assert longest_for(holds, soon, 100_000) is None
+
+
+async def test_stories_tell_for_how_long_clients_waited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of a client when its broker stood still and when limits held its connection; those of
+    its topic, namespace and tenant the sums, and which commands have each.
+    """
+    now = SystemClock().now_ms()
+    async with serving(1, values=in_folder(tmp_path)) as served:
+        shell, own = Shell(served, capsys), served.broker_id(0)
+        held: dict[str, Any] = {
+            "client": "10.0.3.7:4711", "address": "10.0.3.7", "what": "connection",
+            "reason": f"{TOPIC} publish",
+        }  # fmt: skip
+        await written(
+            served, 0,
+            _step(now - 300_000, own, "attached", "c"),
+            _step(now - 290_000, own, "attached", "other", client="10.0.3.8:1", topic=f"{TOPIC}2"),
+            ClientStep(ts=now - 240_000, broker=own, event="held", held_ms=5_000, **held),
+            ClientStep(ts=now - 165_000, broker=own, event="freed", held_ms=80_000, **held),
+            MemberChange(
+                ts=now - 100_000, broker=own, of=own, event="stood", took_ms=4_100, clients=2
+            ),
+        )  # fmt: skip
+        status, out, _ = await shell.run("history", "c")
+        stood = f"producer c on {TOPIC} waited for 4.1 s, because of {own}: it stood still from "
+        by = f"connection 10.0.3.7:4711 was held at {own} until {clock(now - 165_000)}, for 80 s in"
+        assert status == 0
+        assert f"{clock(now - 104_100)}  {stood}" in out
+        assert f"{clock(now - 245_000)}  {by} all, by {TOPIC} publish" in out
+        assert "other" not in out
+        _, out, _ = await shell.run("history", "10.0.3.7")  # its records tell when it was held
+        assert (stood in out, "was held at" in out) == (True, False)
+        assert "was held until then at" in out
+        since = ["--since", clock(now - 310_000).replace(" ", "T")]
+        for name, about, count in (
+            ("acme", "://acme/", 2),
+            ("acme/orders", "://acme/orders/", 2),
+            (TOPIC + "2", TOPIC + "2", 1),
+        ):
+            _, out, _ = await shell.run("history", name, *since)
+            interruptions = "1 interruption" if count == 1 else f"{count} interruptions"
+            told = name != TOPIC + "2"
+            assert f"{interruptions} of clients from {clock(now - 310_000)} to " in out, name
+            command = f"`loadmanager admin interrupted {about} {' '.join(since)}` names each"
+            assert f"were attached again after 4.1 s at most: {command}" in out
+            limits = f"`loadmanager admin limits list --clients {' '.join(since)}` names each"
+            first = "limits held 1 connection of its clients then, for 80 s in all, "
+            assert (f"{first}10.0.3.7:4711 for 80 s (by {TOPIC} publish): {limits}" in out) is told

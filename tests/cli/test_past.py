@@ -29,7 +29,7 @@ from loadmanager.cli import main
 from loadmanager.cli.admin.archives import records_since
 from loadmanager.cli.admin.leaders import terms_text
 from loadmanager.cli.admin.story import _rates
-from loadmanager.cli.admin.times import clock, parse_moment, time_of_day
+from loadmanager.cli.admin.times import clock, parse_moment, said_of_yesterday, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.clients import REFUSED, ClientStep
@@ -87,6 +87,25 @@ def test_times(text: str, wanted: str | None) -> None:
     """As people write them; a time of the day is the last such time."""
     moment = parse_moment(text, NOW)
     assert (None if moment is None else moment.isoformat()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("04:12", "04:12 is still to come today: 2026-11-26 04:12:00Z is taken"),
+        ("05:31+02:00", "05:31+02:00 is still to come today: 2026-11-26 03:31:00Z is taken"),
+        ("05:29+02:00", ""),
+        ("03:12", ""),
+        ("yesterday 04:12", ""),
+        ("10m", ""),
+        ("2026-11-20", ""),
+    ],
+)
+def test_that_a_time_of_yesterday_is_taken_is_said(text: str, said: str) -> None:
+    """Of a time of the day that is still to come; not of one that was, or that names its day."""
+    moment = parse_moment(text, NOW)
+    assert moment is not None
+    assert said_of_yesterday(text, moment, NOW) == said
 
 
 @pytest.mark.parametrize(
@@ -292,8 +311,7 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         rows = [line.split() for line in out.splitlines()]
         assert status == 0
         assert rows[1][:4] == ["acme/n0/0x00000000_0x80000000", served.broker_id(0), "0", "1.5"]
-        assert f"as last measured when it was recorded, at {clock(then)}" in out
-        assert "averages" not in out
+        assert f": averages of times between {clock(then - MINUTE)} and {clock(then)}" in out
         assert len(await shell.json("bundles", "list", "acme/n1", *at)) == 1
         listed = await shell.json("namespaces", "list", *at)
         assert listed[:2] == ["acme/n0", "acme/n1"]
@@ -801,12 +819,10 @@ async def test_refusals_that_a_lost_broker_took_along(
         assert ("long:1" in out, "killed:1" in out) == (True, False)
 
 
-async def test_means_are_told_apart_from_what_was_measured(
+async def test_the_time_is_told_of_which_there_are_means(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of each minute there is what was measured last, of a day ago means of a quarter of an hour;
-    what a limit did is the mean of its minute.
-    """
+    """Minutes, and of a day ago quarters of an hour."""
     then = SystemClock().now_ms() // 1000 * 1000 - 60 * MINUTE
     async with serving(values=in_folder(tmp_path)) as served:
         shell = Shell(served, capsys)
@@ -820,8 +836,7 @@ async def test_means_are_told_apart_from_what_was_measured(
             load = BrokerLoad(ts=then, **head, usage=0.5, **UNUSED)
             await written(served, index, load, *([] if index else [limit]))
         out = (await shell.run("brokers", "list", "--at", clock(then)))[1]
-        means = f"averages of times between {clock(then - 15 * MINUTE)} and {clock(then)}"
-        assert f"as last measured when it was recorded, at {clock(then)}; or {means}" in out
+        assert f": averages of times between {clock(then - 15 * MINUTE)} and {clock(then)}" in out
         out = (await shell.run("limits", "list", "--at", clock(then)))[1]
         assert f": averages of times between {clock(then - MINUTE)} and {clock(then)}" in out
 
@@ -925,9 +940,11 @@ async def test_figures_that_are_not_of_the_moment_are_unknown(
         )  # fmt: skip
         await written(
             served, 1,
-            *(BrokerLoad(ts=start + at, broker=other, msg_rate_in=rate, **load)
-              for at, rate in ((MINUTE, 299.6), (outage - start, 331.0),
-                               (outage - start + MINUTE, 2_774.9))),
+            *(it for at, rate in ((MINUTE, 299.6), (outage - start, 331.0),
+                                  (outage - start + MINUTE, 2_774.9))
+              for it in (BrokerLoad(ts=start + at, broker=other, msg_rate_in=rate, **load),
+                         BundleLoad(ts=start + at, broker=other, interval_ms=MINUTE,
+                                    bundle="acme/stays/0x00000000_0x80000000", msg_rate_in=rate))),
             MemberChange(ts=moment + 38_980, broker=other, of=killed, unheard_ms=6_190, **left),
             OwnershipStep(ts=moment + 39_322, broker=other, **owned),
             BundleLoad(ts=start + MINUTE, broker=other, **bundle),
@@ -1010,9 +1027,10 @@ async def test_the_owner_that_was_lost_about_a_moment(
 async def test_nothing_of_after_a_moment_is_shown_as_of_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Loads are those that were measured nearest to the moment, but owners are of then: what moved
-    later in that minute had not moved, and a bundle that came later was not there. A lost broker
-    owns nothing. The times of the loads are told, and when they had ended long before.
+    """Owners are of then: what moved later in that minute had not moved, and a bundle that came
+    later was not there. Loads are those of the minute before, if a move lies between the moment and
+    the end of its own; a lost broker owns nothing. The times of the loads are told, and when they
+    had ended long before.
     """
     now = SystemClock().now_ms() // 1000 * 1000
     then = now - 60 * MINUTE
@@ -1034,7 +1052,8 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
                 await written(
                     served,
                     index,
-                    BrokerLoad(**head, usage=0.5, bundles=int(has), msg_rate_in=rate, **UNUSED),
+                    BrokerLoad(**head, usage=0.5, bundles=int(has), msg_rate_in=rate * has,
+                               **UNUSED),
                     *([BundleLoad(**head, bundle=BUNDLE, msg_rate_in=rate)] if has else []),
                     *([TopicLoad(**head, topic=topic, bundle=BUNDLE, msg_throughput_in=rate)]
                       if has else []),
@@ -1054,28 +1073,79 @@ async def test_nothing_of_after_a_moment_is_shown_as_of_then(
             rows = await shell.json("brokers", "list", *at)
             counts = {row["broker"]: row["bundles"] for row in rows}
             assert counts == {first: int(owner == first), second: int(owner == second)}
-            nearest = 0 if seconds < 30 else 1
-            measured = (10.0 + nearest, then + nearest * MINUTE)
-            assert {(row["msg_rate_in"], row["at"]) for row in rows} == {measured}
+            end = then if seconds < 30 else then + MINUTE
+            rate = 10.0 if owner == first else 11.0
+            assert {row["broker"]: (row["msg_rate_in"], row["at"]) for row in rows} == {
+                it: (rate if owner == it else 0.0, end) for it in (first, second)
+            }
             out = (await shell.run("brokers", "list", *at))[1]
-            assert f"as last measured when it was recorded, at {clock(measured[1])}" in out
+            assert f"averages of times between {clock(end - MINUTE)} and {clock(end)}" in out
+            assert ("load %: bundles came or went" in out) == (seconds > 10)
             assert f", {1 if owner else 0} bundle" in (await shell.run("status", *at))[1]
             (row,) = await shell.json("bundles", "list", *at)
-            # A broker without bundles records no load of one: the last of the first is before.
-            rate = 10.0 if owner == first else 11.0
             assert (row["owner"], row["msg_rate_in"]) == (owner, rate)
             (row,) = await shell.json("topics", "busiest", *at)
-            assert (row["broker"], row["msg_throughput_in"]) == (owner, 11.0)
+            assert (row["broker"], row["msg_throughput_in"]) == (owner, rate)
+            assert (row["countedAt"], bool(row["doubt"])) == (end, seconds > 10)
             (row,) = await shell.json("topics", "lookup", topic, *at)
             assert row["broker"] == owner
         at = ("--at", clock(then - MINUTE // 2).replace(" ", "T"))
         (row,) = await shell.json("topics", "lookup", topic, *at)  # by a step before any load
         assert row["broker"] == first
-        until = f"as last measured when it was recorded, at {clock(then)}"
+        until = f"averages of times between {clock(then - MINUTE)} and {clock(then)}"
         assert until in (await shell.run("brokers", "list", *at))[1]
         at = ("--at", clock(then + 5 * MINUTE).replace(" ", "T"))
         out = (await shell.run("brokers", "list", *at))[1]
         assert f"what is shown of {first} was recorded 4 min before" in out
+
+
+async def test_a_backlog_of_a_moment_is_that_which_its_owner_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the record before an outage, if the next is of after it; that of another broker only if
+    the owner has none, which the row says. Both have the time at which they were counted.
+    """
+    then = SystemClock().now_ms() // 1000 * 1000 - 60 * MINUTE
+    topic = topic_of_bundle()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        owner, other = served.broker_id(0), served.broker_id(1)
+
+        def counted(ts: int, broker: str, backlog: int) -> list[Any]:
+            head = {"ts": ts, "broker": broker, "interval_ms": MINUTE}
+            of = {"topic": topic, "bundle": BUNDLE, "msg_rate_in": 30.0}
+            return [
+                BrokerLoad(**head, usage=0.5, **UNUSED),
+                BundleLoad(**head, bundle=BUNDLE, msg_rate_in=30.0),
+                TopicLoad(**head, backlog_messages=backlog, **of),
+            ]
+
+        step = {"bundle": BUNDLE, "reason": "lookup"}
+        await written(
+            served, 1, *counted(then - 170_000, other, 7_903),
+            OwnershipStep(
+                ts=then - 150_000, broker=other, before="Releasing", after="Free", **step
+            ),
+        )  # fmt: skip
+        await written(
+            served, 0,
+            OwnershipStep(ts=then - 149_000, broker=owner, before="Opening", after="Owned", **step),
+            *counted(then - 52_000, owner, 11_402), *counted(then + 8_000, owner, 13_300),
+            MemberChange(ts=then + 7_000, broker=owner, of=owner, event="proven", took_ms=5_000,
+                         unheard_ms=5_000),
+        )  # fmt: skip
+        for at_ms, backlog, counted_ms, doubt in (
+            (then, 11_402, then - 52_000, "messages/s are those until"),
+            (then - 70_000, 11_402, then - 52_000, ""),
+            (then - 140_000, 7_903, then - 170_000, f"recorded by {other}, not by its owner"),
+            (then - 172_000, 7_903, then - 170_000, ""),
+        ):
+            (row,) = await shell.json("topics", "backlogs", "--at", clock(at_ms))
+            assert (row["backlog_messages"], row["countedAt"]) == (backlog, counted_ms)
+            assert (row["broker"] == owner, doubt in row["doubt"]) == (at_ms > then - 149_000, True)
+            assert bool(row["doubt"]) == bool(doubt)
+        out = (await shell.run("topics", "backlogs", "--at", clock(then)))[1]
+        assert time_of_day(then - 52_000) in out
 
 
 async def test_status_and_lists_tell_of_brokers_that_are_gone(
@@ -1536,9 +1606,10 @@ async def test_the_story_of_a_client(tmp_path: Path, capsys: pytest.CaptureFixtu
             who = f"producer till-3 from 10.0.0.7:5000 on {topic}"
             busy = "Producer with name 'till-3' is busy (ProducerBusy, 3 times)"
             why = f"its topic was closed here; it was sent to {served.broker_id(1)}"
-            assert lines[:5] == [
+            assert lines[:6] == [
                 f"{who} is served by {dead}",
                 f"{dead} left: lost; it owned 0 bundles",
+                f"producer till-3 on {topic} waited for 2 min, because of {dead}: it was lost",
                 f"{who} was refused by {first}: {busy}",
                 f"{who} is served by {first}",
                 f"{who} left {first} after 6 min and 12 messages: {why}",

@@ -238,7 +238,7 @@ async def test_the_busiest_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
         status, out, _ = await shell.run("top", *_at(now - 10 * MINUTE))
         assert status == 0
         lines = [line.split() for line in out.splitlines()]
-        busiest = [served.broker_id(1), "#" * 19, "95%", "95.0", "2", "0.0", "47.7"]
+        busiest = [served.broker_id(1), "#" * 19, "95%", "95.0", "2", "200.0", "47.7"]
         assert busiest in lines
         assert [BUNDLE, served.broker_id(1), "100.0", "23.8"] in lines
         assert f"{clock(now - 12 * MINUTE)}  BalancedShedder moved nothing" in out

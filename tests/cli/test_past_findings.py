@@ -12,6 +12,7 @@ from broker.admin.test_findings_shown import flap
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 
+from loadmanager.cli.admin.times import time_of_day
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.findings import TermFindings
 
@@ -60,7 +61,7 @@ async def test_findings_of_two_leaders(tmp_path: Path, capsys: pytest.CaptureFix
         assert (status, err) == (0, "")
         lines = out.splitlines()
         assert lines[0].startswith(f"{served.broker_id(0)} led, term ")
-        assert lines[1] == title
+        assert lines[1] == f"{title} (as of {time_of_day(began)})"
         assert lines[3].startswith("    loadmanager admin decisions --bundle ")
         assert (await served.ask("POST", f"/admin/v2/brokers/configuration/{HOLD}/1")).status == 204
         strategies = first.load_manager.strategies

@@ -14,10 +14,11 @@ from cli.test_past import UNUSED
 from msgspec import structs
 
 from loadmanager.cli.admin.times import clock
-from loadmanager.engine.history.archived import limit_words
+from loadmanager.engine.history.archived import ARCHIVED, limit_words
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import AuditedChange, BrokerLoad, Throttle
+from loadmanager.kit.history.catalogue import FiguresOf
 from loadmanager.kit.system.clock import SystemClock
 
 TOPIC = "persistent://acme/orders/t"
@@ -119,6 +120,41 @@ async def test_for_how_long_limits_had_somebody_wait(
         assert (status, "is not before" in err) == (2, True), err
 
 
+async def test_sums_have_what_is_not_recorded_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a limit did since the last record counts as well, also of one that has no record; not
+    for a time that was over before.
+    """
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell, name = Shell(served, capsys), served.broker_id(0)
+        now = SystemClock().now_ms()
+
+        def limit(ts: int, span_ms: int, limit: str, waited_s: float) -> Throttle:
+            return Throttle(
+                ts=ts, broker=name, interval_ms=span_ms, level="topic", limit=limit,
+                configured_messages_per_s=10, configured_bytes_per_s=-1,
+                delivered_messages_per_s=9, delivered_bytes_per_s=100, held=1,
+                waited_ms=waited_s * 1_000,
+            )  # fmt: skip
+
+        async def counted() -> list[Throttle]:
+            return [limit(now, 30_000, "a", 12), limit(now, 30_000, "b", 3)]
+
+        archive = served.brokers[0].archive
+        assert archive is not None
+        assert Throttle.kind in archive.present
+        archive.present[Throttle.kind] = counted
+        await written(served, 0, limit(now - 30_000, MINUTE, "a", 50))
+        rows = await shell.json("limits", "list", "--since", "10m")
+        assert [(it["limit"], it["held"], it["waited_ms"], it["lasted_ms"]) for it in rows] == [
+            ("topic: a", 2, 62_000, MINUTE + 30_000),
+            ("topic: b", 1, 3_000, 30_000),
+        ]
+        until = clock(now - 30_000 - 1_000)
+        assert await shell.json("limits", "list", "--since", "10m", "--until", until) == []
+
+
 async def test_a_standstill_of_the_broker_is_no_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +192,9 @@ async def test_a_standstill_of_the_broker_is_no_limit(
 async def test_a_limit_that_was_set_for_a_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is told by what was set then, also while nobody recorded it, and not after its end."""
+    """It is told by what was set then, also while nobody recorded it, and neither before it was set
+    nor after its end, whatever the record has of its minute.
+    """
     begin = SystemClock().now_ms() // MINUTE * MINUTE - 60 * MINUTE
     end, topic = begin + 3 * MINUTE - 20_000, "persistent://acme/orders/t"
     async with serving(values=in_folder(tmp_path)) as served:
@@ -198,8 +236,31 @@ async def test_a_limit_that_was_set_for_a_time(
         for words in (("limits", "list"), ("status",)):
             assert until not in (await shell.run(*words, "--at", during))[1]
             assert until in (await shell.run(*words, "--at", after))[1]
+        first = BrokerLoad(**{**load, "ts": begin + 30_000}, **UNUSED)
+        await written(served, 0, structs.replace(held, ts=begin + 30_000), first)
+        early, set_at = clock(begin - 10_000), f"publish at {name} was set at {clock(begin)}, after"
+        out = (await shell.run("limits", "list", "--at", early))[1]
+        assert (set_at in out, "no limit was in use then" in out) == (True, True)
+        assert "held somebody" not in (await shell.run("status", "--at", early))[1]
+        just_set = (await shell.run("limits", "list", "--at", clock(begin + 10_000)))[1]
+        assert (set_at in just_set, f"{topic} publish" in just_set) == (False, True)
         assert "1 limit held somebody" in (await shell.run("status", "--at", during))[1]
         assert "held somebody" not in (await shell.run("status", "--at", after))[1]
+
+
+def test_what_a_young_limit_delivered_is_the_mean_of_its_own_time() -> None:
+    """A record of an earlier version does not say how long that was."""
+    row = ARCHIVED[Throttle.kind]
+    assert isinstance(row, FiguresOf)
+    for stood_ms, delivered in ((None, 1.8), (60_000, 1.8), (10_800, 10.0)):
+        record = Throttle(
+            ts=0, broker="b", interval_ms=MINUTE, level="topic", limit="t",
+            configured_messages_per_s=10, configured_bytes_per_s=-1, delivered_messages_per_s=1.8,
+            delivered_bytes_per_s=0, held=7, stood_ms=stood_ms,
+        )  # fmt: skip
+        figures = dict(zip(row.columns, row.row(record)[1], strict=True))
+        assert figures["delivered_messages_per_s"] == pytest.approx(delivered)
+        assert figures["held"] == 7
 
 
 async def test_whom_limits_had_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,20 +291,24 @@ async def test_whom_limits_had_wait(tmp_path: Path, capsys: pytest.CaptureFixtur
             freed(40, "c:9", 100),
             step(20, "held", "c:4", what="connection", held_ms=5_000, reason="t publish"),
             MemberChange(ts=begin + 21 * MINUTE, broker=name, of=name, event="stops"),
+            step(25, "held", "c:5", what="connection", held_ms=1_000, reason="t publish"),
+            MemberChange(ts=begin + 25 * MINUTE + 60_000, broker="b", of=name, event="left",
+                         how="lost", unheard_ms=22_000),
         )  # fmt: skip
         times = ("--since", clock(begin), "--until", clock(begin + 30 * MINUTE))
         rows = await shell.json("limits", "list", "--clients", *times)
-        *most, third = [(it["connection"], it["held_ms"], it["times"]) for it in rows[:3]]
+        *most, third, fourth = [(it["connection"], it["held_ms"], it["times"]) for it in rows[:4]]
         assert most == [("c:2", 100_000, 1), ("c:1", 80_000, 2)]
         assert third == ("c:4", 65_000, 1)  # its broker stopped
-        others = rows[3:]
+        assert fourth == ("c:5", 39_000, 1)  # its broker was lost, after its last sign
+        others = rows[4:]
         assert len(others) == 20
         assert rows[1]["producers"] == [{"name": "p1", "topic": f"{TOPIC}1"}]
         assert rows[1]["limits"] == ["t publish"]
         out = (await shell.run("limits", "list", "--clients", *times))[1]
         assert f"p2 on {TOPIC}2" in out
-        assert "23 connections held" in out
-        assert "and 3 more, that were held for less: --json has them" in out
+        assert "24 connections held" in out
+        assert "and 4 more, that were held for less: --json has them" in out
         out = (await shell.run("limits", "list", "127.0.0.1:1", "--clients", *times))[1]
         assert "limits held no connection for 5 s, as far as it is recorded" in out
         assert (await shell.run("limits", "list", "--clients", "--at", "1h"))[0] == 2

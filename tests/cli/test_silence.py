@@ -94,6 +94,14 @@ async def test_a_topic_that_fell_silent_says_since_when(
         for name in (bundle, quiet):
             for words in (("bundles", "show", name), ("history", name)):
                 assert of_bundle in (await shell.run(*words))[1]
+        assert "it was silent" not in (await shell.run("history", str(T)))[1]
+        for ts, rate in ((now - 18 * MINUTE, 0.0), (now - 17 * MINUTE, 3.0)):
+            head = {"ts": ts, "broker": a, "interval_ms": MINUTE, "bundle": bundle}
+            await written(served, 0, TopicLoad(**head, topic=str(T), msg_rate_in=rate))
+        _, out, _ = await shell.run("history", str(T))
+        first, some = clock(next_ms), clock(now - 17 * MINUTE)
+        over = f"it was silent: its records from {first} to {clock(now - 18 * MINUTE)} are without"
+        assert f"{over} a message; that of {some} has some again" in out
         at = ("--at", clock(last + 5_000).replace(" ", "T"))
         for words in (("bundles", "show", bundle, *at), ("history", bundle, *at)):
             assert "SILENT" not in (await shell.run(*words))[1]

@@ -16,7 +16,7 @@ from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
-from loadmanager.engine.strategies.shedding.modelled import FullBrokers, Lately, ModelledBrokers
+from loadmanager.engine.strategies.shedding.modelled import FullBrokers, Left, ModelledBrokers
 from loadmanager.kit.units import MINUTE_MS
 
 SETTINGS = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
@@ -88,7 +88,7 @@ class ServingCluster:
         snapshot = self.reported()
         model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, memory.model)
         full = FullBrokers((), {}) if in_a_cycle else None
-        return ModelledBrokers(snapshot, model, 0.16, Lately(), full=full)
+        return ModelledBrokers(snapshot, model, 0.16, Left(), full=full)
 
     def moves(self, minutes: int) -> int:
         """How many are made in so many minutes."""

@@ -118,7 +118,8 @@ async def test_a_recorder() -> None:
             throttling.set_topic_policies(name, rate, clock())
             await recorder.sample()
             assert len(history.records) == 1 + BUNDLES + 1
-            assert len(recorder._counters) == 1
+            assert recorder.limits is not None
+            assert len(recorder.limits._counters) == 1
             history.records.clear()
             topic.close(clock())
             throttling.set_topic_policies(name, {}, clock())

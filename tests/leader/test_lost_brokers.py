@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters.members import NS
-from clusters.running import Cluster, a_cluster, until
+from clusters.running import Cluster, Running, a_cluster, until
 
 from loadmanager.cli.admin.absences import absence_text
 from loadmanager.engine.history.findings import FindingStep
@@ -137,3 +137,35 @@ async def test_the_last_sign_may_have_been_before_an_outage_of_the_store() -> No
         later.store.suspend()
         later.store.expire()
         assert await unheard_ms(second, by_store=False) == 1000 * timeout_s
+
+
+async def test_a_leader_that_went_in_an_outage_of_the_store_says_so() -> None:
+    """It is no leader that changes often, of which nobody knows why; one that is lost later is."""
+    async with a_cluster(brokers=2) as cluster:
+        first, second = cluster.brokers
+        await until(lambda: first.use.leading.members is not None)
+        timeout_s = first.store.session_timeout_s
+
+        async def passed(seconds: float) -> None:
+            begun_s = second.clock.monotonic_s()
+            await until(lambda: second.clock.monotonic_s() > begun_s + seconds, within_s=300)
+
+        def changes(broker: Running) -> list[tuple[str, bool]]:
+            members = broker.use.leading.members
+            assert isinstance(members, TermMembers)
+            return [(it.before, it.by_store) for it in members.leader_changes()]
+
+        for broker in cluster.brokers:
+            broker.store.suspend()
+        await passed(timeout_s / 2)
+        first.store.expire()
+        second.store.resume()
+        await until(lambda: second.use.leading.members is not None, within_s=90)
+        by_store = (first.address.broker_id, True)
+        assert changes(second) == [by_store]
+        first.store.resume()
+        await passed(4 * timeout_s)
+        second.store.suspend()
+        second.store.expire()
+        await until(lambda: first.use.leading.members is not None, within_s=90)
+        assert changes(first) == [by_store, (second.address.broker_id, False)]

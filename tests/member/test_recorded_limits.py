@@ -130,3 +130,35 @@ async def test_a_young_limit_is_recorded_with_how_long_it_stood() -> None:
         await recorder.sample()
         history.records.clear()
         assert await young() == (4.0, 60_000, 5_000)
+
+
+async def test_what_limits_did_since_the_last_record_is_told_and_recorded_later() -> None:
+    """Also of one that was removed meanwhile: what is told takes nothing from the next record."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        clock, history = DrivenClock(), Written(None)
+        throttling = a_broker(clock)
+        recorder = a_recorder(broker, clock, history, throttling)
+        await recorder.reporter._build()
+        assert recorder.limits is not None
+        topic = throttling.topic(TOPIC, clock())
+        rate = {"publishRate": plain(PublishRate(messages_per_s=50, bytes_per_s=-1))}
+        throttling.set_topic_policies(TOPIC, rate, clock())
+        (limit,) = (it for it in topic.own_limits() if it.active)
+        clock.forward_ms(60_000)
+        await recorder.sample()
+        ticket = Ticket(limit, cast("Waiter", Producer()))
+        clock.forward_ms(10_000)
+        limit.charge(ticket, 400, 1, clock())
+        assert limit.hold(ticket, clock())
+        clock.forward_ms(10_000)
+        throttling.set_topic_policies(TOPIC, {}, clock())
+        for _ in range(2):
+            (present,) = await recorder.limits.present()
+            assert (present.interval_ms, present.held, present.waited_ms) == (20_000, 1, 10_000)
+        history.records.clear()
+        clock.forward_ms(20_000)
+        await recorder.sample()
+        (later,) = (it for it in history.records if isinstance(it, Throttle))
+        assert (later.interval_ms, later.held, later.waited_ms) == (40_000, 1, 10_000)
+        assert await recorder.limits.present() == []

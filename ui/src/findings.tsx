@@ -12,12 +12,19 @@ function Card({ finding }: { finding: Finding }): JSX.Element {
     <li>
       <details>
         <summary>
-          <b>{finding.title}</b>{" "}
+          <b>
+            <Told text={finding.title} />
+          </b>{" "}
           <span class="small">
             {finding.before
               ? `as ${finding.before} had found before its term ended, not known to be over; `
               : ""}
             since <Time at={finding.since} /> ({duration(shownAt() - finding.since)})
+            {finding.recordedAt != null && (
+              <>
+                ; as of <Time at={finding.recordedAt} />
+              </>
+            )}
           </span>
         </summary>
         <p>

@@ -1,5 +1,5 @@
 // Figures and times for people. Figures keep their width, so that a list does not flicker.
-import { DAY_MS, shownAt } from "./when";
+import { shownAt } from "./when";
 
 const UNITS = ["", "k", "M", "G", "T"];
 
@@ -36,9 +36,9 @@ export function moment(ms: number, seconds = false): string {
   });
 }
 
-// The clock, with the day if that is another one.
+// The clock, with the day if that is another one: a time of tomorrow is not one that is over.
 export const told = (ms: number): string =>
-  Math.abs(shownAt() - ms) > DAY_MS ? moment(ms, true) : clock(ms);
+  new Date(ms).toDateString() === new Date(shownAt()).toDateString() ? clock(ms) : moment(ms, true);
 
 // The zone of all times on the page, as it is then: GMT-5
 export const zone = (ms: number): string =>

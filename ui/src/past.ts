@@ -73,8 +73,10 @@ export interface Past {
 }
 
 // `before`: the leader of an earlier term that had found it, if the leader of then had not looked for it.
+// `recordedAt`: when its words and figures were so.
 export interface FindingThen extends FindingShown {
   before?: string;
+  recordedAt?: number | null;
 }
 
 // A term that began.
@@ -492,9 +494,9 @@ function isOver({ kind, about, since, before }: FindingThen, gone: AbsentBroker[
   return kind === "unserved" && loss.placed >= loss.bundles;
 }
 
-function standingOf(steps: ArchivedEvent[]): Map<string, FindingShown> {
-  const standing = new Map<string, FindingShown>();
-  for (const { record } of steps) {
+function standingOf(steps: ArchivedEvent[]): Map<string, FindingThen> {
+  const standing = new Map<string, FindingThen>();
+  for (const { ts, record } of steps) {
     const of = (field: string): string => text(record, field);
     const key = `${of("what")} ${of("about")}`;
     if (of("event") === "ended") standing.delete(key);
@@ -507,6 +509,7 @@ function standingOf(steps: ArchivedEvent[]): Map<string, FindingShown> {
         text: of("text"),
         advice: of("advice"),
         command: of("command") || null,
+        recordedAt: ts,
       });
   }
   return standing;

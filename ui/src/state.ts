@@ -223,7 +223,11 @@ async function turnOnce(): Promise<void> {
   if (all) {
     allAt = Date.now();
     work.push(
-      part<FindingsShown>("findings", `${V1}/findings`, (document) => findings.set(document.findings)),
+      part<FindingsShown>("findings", `${V1}/findings`, (document) =>
+        findings.set(
+          document.findings.map((it) => ({ ...it, recordedAt: it.kind === "lost" ? null : document.lookedAt })),
+        ),
+      ),
       part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
       part<GoalsShown>("goals", `${V1}/goals`, (document) => goals.set(document.goals)),
       part<Changes>("changes", `${V1}/changes?limit=${LISTED}`, (document) => changes.set(document)),

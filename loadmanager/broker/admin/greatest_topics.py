@@ -71,7 +71,8 @@ class GreatestTopicRoutes:
     @operation(answer=BacklogsShown, query=(LOCAL,))
     async def backlogs(self, request: web.Request) -> web.Response:
         """The subscriptions that are furthest behind, by messages to acknowledge, at most 200 of
-        each broker. Several may be of one topic; rates and consumers are those of the topic.
+        each broker. Several may be of one topic; rates and consumers are those of the topic. One
+        that had a great backlog within ten minutes is listed with none, too.
 
         Of more than 200 brokers, 200 are asked, others each time.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Protocol
 
 from loadmanager.broker.messaging.consumers import Consumer
@@ -24,10 +25,17 @@ from loadmanager.limits.broker import TopicThrottling
 from loadmanager.limits.dispatch import PublishRates
 from loadmanager.limits.publish import Sender
 from loadmanager.limits.tracker import ConnectionThrottle
-from loadmanager.member.ports.hosting import Returns, SubscriptionBacklog, TopicTraffic
+from loadmanager.member.ports.hosting import (
+    CountedTraffic,
+    Returns,
+    SubscriptionBacklog,
+    TopicTraffic,
+)
 
 GREAT_BACKLOG = 1_000
 """Of a backlog of so many messages that nobody takes, the oldest is looked at."""
+GREAT_LATELY_NS = 600_000_000_000
+"""That one was so great is known for so long after it was."""
 SEEK_S = 30.0
 """How long the consumer of a subscription that is not durable may take to come back from a seek."""
 
@@ -182,6 +190,9 @@ class HostedTopic:
         self.published_ms = 0
         """When the last message came; 0: none did since the topic was opened."""
         self._counted = (0, 0, 0, 0)
+        self._taken = CountedTraffic()
+        self._great: dict[str, int] = {}
+        """Subscription whose backlog was great lately → when it was at the last measure."""
         self._oldest: dict[str, tuple[int, int]] = {}
         """Subscription without a consumer → its first entry, and when that was published."""
         self._searching = asyncio.Lock()
@@ -202,13 +213,7 @@ class HostedTopic:
         ]
         self._counted = counted
         self.figures.measure(core, tuple(rates), elapsed_s)
-        backlogs = tuple(
-            SubscriptionBacklog(
-                name, messages, len(subscription.consumers), self._oldest_ms(subscription, messages)
-            )
-            for name, subscription in core.subscriptions.items()
-            if (messages := subscription.backlog_messages)
-        )
+        backlogs = self._backlogs(now_ns)
         self.traffic = TopicTraffic(
             msg_rate_in=rates[0],
             msg_rate_out=rates[1],
@@ -229,6 +234,35 @@ class HostedTopic:
             served = consumer.core
             consumer.rates.measure(served.delivered_messages, served.delivered_bytes, elapsed_s)
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
+
+    def take_carried(self) -> CountedTraffic:
+        """What it carried since this was called before."""
+        core = self.core
+        counted = CountedTraffic(core.messages_in, core.messages_out, core.bytes_in, core.bytes_out)
+        carried = CountedTraffic(*map(sub, counted, self._taken))
+        self._taken = counted
+        return carried
+
+    def _backlogs(self, now_ns: int) -> tuple[SubscriptionBacklog, ...]:
+        """What subscriptions have not acknowledged; also that one has nothing left, if its backlog
+        was great lately: of one that is not listed, nobody can tell whether it has.
+        """
+        subscriptions, great = self.core.subscriptions, self._great
+        self._great = {
+            name: at_ns
+            for name, at_ns in great.items()
+            if name in subscriptions and now_ns - at_ns <= GREAT_LATELY_NS
+        }
+        backlogs = []
+        for name, subscription in subscriptions.items():
+            messages = subscription.backlog_messages
+            if messages >= GREAT_BACKLOG:
+                self._great[name] = now_ns
+            if messages or name in self._great:
+                oldest_ms = self._oldest_ms(subscription, messages)
+                consumers = len(subscription.consumers)
+                backlogs.append(SubscriptionBacklog(name, messages, consumers, oldest_ms))
+        return tuple(backlogs)
 
     def _oldest_ms(self, subscription: Subscription, messages: int) -> int | None:
         """When the oldest message was published that nobody takes of a great backlog; None: it has

@@ -11,9 +11,27 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.history.port import History, HistoryRecord
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.units import MIB
-from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
+from loadmanager.member.ports.hosting import CountedTraffic, HostUsage, TopicTraffic, TrafficCounter
 
 log = get_logger("protocol")
+
+
+class BundleCounter:
+    """Implements `member.ports.hosting.TrafficCounter`."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    def take_carried(self, bundle: str) -> dict[str, CountedTraffic]:
+        """See the port."""
+        opened = self._serving.open_bundles.get(bundle)
+        topics = {} if opened is None else opened.topics
+        return {name: hosted.take_carried() for name, hosted in topics.items()}
+
+    def take_closed(self) -> dict[str, CountedTraffic]:
+        """See the port."""
+        closed, self._serving.topics.closed = self._serving.topics.closed, {}
+        return closed
 
 
 class HostedBundles:
@@ -21,6 +39,7 @@ class HostedBundles:
 
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
+        self.counter: TrafficCounter = BundleCounter(serving)
         self._unproven = False
         """Whether stored topics are served without the lease, or were a moment ago."""
 

@@ -17,6 +17,7 @@ from loadmanager.broker.protocol.totals import NamespaceTotals
 from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.telemetry import Detail, Sample
+from loadmanager.member.ports.hosting import CountedTraffic
 
 MEASURED_AT_ONCE = 100
 RELIEVE_INTERVAL_S = 1.0
@@ -33,6 +34,8 @@ class HostedTopics:
         self._opening: dict[str, asyncio.Future[None]] = {}
         self._relieved_s = float("-inf")
         self._measured_s = state.clock.monotonic_s()
+        self.closed: dict[str, CountedTraffic] = {}
+        """See `ports.hosting.TrafficCounter.take_closed`."""
 
     def served(self, topic: str) -> HostedTopic | None:
         """The open topic of that full name, if it is served now."""
@@ -147,6 +150,11 @@ class HostedTopics:
 
     def forget(self, hosted: HostedTopic) -> None:
         """Count what it did, and free what it has."""
+        carried = hosted.take_carried()
+        if any(carried):
+            self.closed[hosted.bundle] = carried.plus(
+                self.closed.get(hosted.bundle, CountedTraffic())
+            )
         self._totals.count(hosted.figures, hosted.counts())
         self._totals.leave(hosted.figures)
         self._state.dispatcher.changed.pop(hosted, None)

@@ -122,7 +122,17 @@ def bundles_text(absence: AbsentBroker) -> str:
 def clients_text(absence: AbsentBroker, now_ms: int) -> str:
     """What became of the clients of its bundles; empty if it had not published any."""
     text = clients_waited(absence, over=_is_over(absence, now_ms))
+    if absence.clients_back < (absence.clients or 0):
+        text += f" ({names_missing(absence.left_at, absence.broker)})"
     return f"; {text}" if text else ""
+
+
+def names_missing(since_ms: int, *broker: str) -> str:
+    """Which command tells more of clients that are not back."""
+    names = "".join(f"{it} " for it in broker)
+    since = clock(since_ms).replace(" ", "T")
+    command = f"loadmanager admin interrupted {names}--since {since}"
+    return f"`{command}` names those missing that are recorded"
 
 
 class Waiting(Protocol):
@@ -249,6 +259,7 @@ def _came(loss: AbsentBroker, change: MemberChange) -> None:
         loss.placed, loss.placed_at = loss.bundles, loss.left_at + took_ms
     elif change.event == "clients":
         loss.clients, loss.clients_back = change.clients, change.clients_back or 0
+        loss.clients_at = change.clients_at
         loss.clients_waited_ms = change.clients_waited_ms
         loss.clients_waited_mean_ms = change.clients_waited_mean_ms
         loss.unheard_ms = change.unheard_ms
@@ -358,7 +369,8 @@ def _together_text(absent: Sequence[AbsentBroker], now_ms: int, lapses: Sequence
         few = few_of(back) if back < clients else str(back)
         over = back < clients and all(_is_over(it, now_ms) for it in absent)
         within = f" within {span(RETURN_MS_MAX)}" if over else ""
-        texts.append(f"{few} of {count_of(clients, 'client')} back{within}{waited}")
+        who = f" ({names_missing(min(times))})" if back < clients else ""
+        texts.append(f"{few} of {count_of(clients, 'client')} back{within}{waited}{who}")
     if not first.gone:
         away = max((it.back_at or 0) - it.left_at for it in absent)
         how = "the same processes" if first.same_process else "restarted"

@@ -322,6 +322,8 @@ class LoadsOfAll:
     """
     unknown: dict[str, str] = field(default_factory=dict)
     """Broker → why what is recorded of it is not of that moment; it is among the notes, too."""
+    measured: bool = False
+    """Whether they are no means, but what had been measured last; see `said_as_of`."""
 
 
 def records_since(begins: Mapping[str, int]) -> str:
@@ -351,7 +353,10 @@ def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
         if not part.loads
     ]
     notes.insert(
-        0, said_as_of(at_ms, loads, kinds[0]) if loads else f"nothing is recorded of {clock(at_ms)}"
+        0,
+        said_as_of(at_ms, loads, kinds[0], measured=answer.of_daemon)
+        if loads
+        else f"nothing is recorded of {clock(at_ms)}",
     )
     notes += _far_off(at_ms, loads)
     quiet = {name for name, part in answer.parts.items() if part.loads and not part.recorded}
@@ -361,7 +366,7 @@ def loads_at(admin: AdminClient, at_ms: int, *kinds: str) -> LoadsOfAll:
     ]
     silent = not any(part.recorded for part in answer.parts.values())
     loads.sort(key=lambda it: it.broker)
-    return LoadsOfAll(loads, answer.missing, notes, silent, quiet)
+    return LoadsOfAll(loads, answer.missing, notes, silent, quiet, measured=answer.of_daemon)
 
 
 def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, int]:
@@ -383,16 +388,18 @@ def ended_before(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, 
     return {name: end for name, end in ends.items() if at_ms - end > least_ms}
 
 
-def said_as_of(at_ms: int, loads: Sequence[ArchivedLoads], kind: str) -> str:
-    """When loads are of. What a limit did is recorded as the mean of the time since the last
-    record; all else as it was measured last, and later as the mean of such records.
+def said_as_of(
+    at_ms: int, loads: Sequence[ArchivedLoads], kind: str, *, measured: bool = False
+) -> str:
+    """When loads are of: the means of the time since the last record. `measured`: those of a
+    daemon, which records what Pulsar's brokers have measured last, and later the mean of that.
     """
-    least_ms = 0 if kind == "throttle" else MEANS_MS
+    least_ms = MEANS_MS if measured and kind != "throttle" else 0
     means = [it for it in loads if it.span_ms >= least_ms]
-    measured = [it.ts for it in loads if it.span_ms < least_ms]
+    then = [it.ts for it in loads if it.span_ms < least_ms]
     texts = list[str]()
-    if measured:
-        first, last = clock(min(measured)), clock(max(measured))
+    if then:
+        first, last = clock(min(then)), clock(max(then))
         when = f"at {last}" if first == last else f"between {first} and {last}"
         texts.append(f"as last measured when it was recorded, {when}")
     if means:

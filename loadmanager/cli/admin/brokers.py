@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -26,18 +26,20 @@ from loadmanager.cli.admin.downtimes import (
 )
 from loadmanager.cli.admin.leaders import LeaderThen, changes_text, last_led, leader_then
 from loadmanager.cli.admin.names_then import nothing_then
-from loadmanager.cli.admin.nearer_loads import take_nearer
-from loadmanager.cli.admin.past_owners import bundles_at, moved_lately
+from loadmanager.cli.admin.past_owners import bundles_at, carried_by, doubt_of, doubts_of
 from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
+from loadmanager.cli.admin.standing import Standing, Stands
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.who_left import who_left
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.archived import BROKER
+from loadmanager.engine.history.records import BrokerLoad
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.last_seen import BrokerSeen, LastSeen
+from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.documents.moves import CordonShown
 from loadmanager.leader.owners_then import PastBundle, figures
 
@@ -79,8 +81,7 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     absent, lapses, _ = who_left(admin, cluster.absent, cluster.at)
     gone = [
         (absence.broker, "gone", *[None] * 7, absence_text(absence, cluster.at, lapses))
-        for absence in absent
-        if absence.gone
+        for absence in still_gone(absent, present)
     ]
     names = {row[0] for row in gone}
     rows = [row for row in rows if row[0] not in names or row[1] != "gone"]
@@ -98,9 +99,16 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     data += [
         {"broker": absence.broker, "leader": False, "active": False, "absence": fields}
         for absence, fields in zip(cluster.absent, raw.get("absent", []), strict=True)
-        if absence.gone
+        if absence in still_gone(cluster.absent, present)
     ]
     return Output(data, tuple(parts))
+
+
+def still_gone(absent: Iterable[AbsentBroker], present: Collection[str]) -> list[AbsentBroker]:
+    """Those that left and are not there: the leader notes that one is back some time after it is
+    registered.
+    """
+    return [it for it in absent if it.gone and it.broker not in present]
 
 
 def silent_of(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:
@@ -212,23 +220,13 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
     """What is recorded of brokers at a moment; `leader`: who led then."""
     past = loads_at(admin, at_ms, "broker_load")
     say_down(admin, at_ms, past)
-    take_nearer(admin, past, at_ms, "broker_load")
     in_rows = lost_lines(past.lost)
     past.notes = [note for note in past.notes if note not in in_rows]
-    nothing: dict[str, Any] = dict.fromkeys(BROKER)
     bundles, of_bundles = bundles_at(admin, at_ms)
     past.missing |= of_bundles.missing
-    past.notes += moved_lately([it for it in bundles if it.in_part])
+    past.notes += doubts_of(bundles)
     owned = Counter(it.owner for it in bundles)
-    data: list[dict[str, Any]] = [
-        {
-            "broker": name,
-            "at": loads.ts,
-            **(nothing if name in past.unknown else figures(loads, name)),
-        }
-        for loads in past.loads
-        for name in sorted(loads.figures)
-    ]
+    data = _loads_of(past, Standing.of(admin, past, at_ms, BrokerLoad.kind), bundles)
     gone, cordons = gone_at(leader.events.events, at_ms), _cordons_at(admin, at_ms)
     for name, text in silent_at(admin, past, at_ms).items():
         gone.setdefault(name, text)
@@ -241,8 +239,29 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
         row["cordon"] = cordons.get(row["broker"], "")
         row["lost"] = past.lost.get(row["broker"], "")
         lost = _lost_then(row["lost"], led=last and leader.lost)
-        row["state"] = row["gone"] or lost or row["cordon"]
+        state = row["gone"] or lost or row["cordon"]
+        row["state"] = state if row["gone"] else "; ".join(filter(None, (state, row["doubt"])))
     return BrokersThen(data, past, bundles)
+
+
+def _loads_of(
+    past: LoadsOfAll, standing: Standing, bundles: Sequence[PastBundle]
+) -> list[dict[str, Any]]:
+    """A row for each broker: its load by the record that stands best for the moment, and the
+    traffic of the bundles that it owned then, if that of all is known.
+    """
+    rows = list[dict[str, Any]]()
+    for loads in past.loads:
+        for name in sorted(loads.figures):
+            best = standing.broker(name) or Stands(loads)
+            is_known = name not in past.unknown
+            of = figures(best.loads, name) if is_known else dict.fromkeys(BROKER)
+            carried = carried_by(name, best, bundles) if is_known else None
+            doubt = doubt_of(name, best, bundles) if is_known else ""
+            rows.append({"broker": name, "at": best.loads.ts, **of, **(carried or {})})
+            rows[-1]["doubt"] = doubt
+    standing.say(past, BrokerLoad.kind)
+    return rows
 
 
 def _lost_then(lost: str, *, led: bool) -> str:
@@ -438,13 +457,19 @@ def brokers_report(admin: AdminClient, broker: str | None, at: int | None) -> Ou
     if at is not None:
         past = loads_at(admin, at, "broker_load")
         say_unknown(admin, at, past)
-        take_nearer(admin, past, at, "broker_load")
+        standing = Standing.of(admin, past, at, BrokerLoad.kind)
+        stand = {name: standing.broker(name) for it in past.loads for name in it.figures}
         data = [
-            {"broker": name, "at": loads.ts, **figures(loads, name)}
-            for loads in past.loads
-            for name in sorted(loads.figures)
-            if broker in (None, name) and name not in past.unknown
+            {"broker": name, "at": best.loads.ts, **figures(best.loads, name)}
+            for name, best in sorted(stand.items())
+            if best is not None and broker in (None, name)
         ]
+        past.notes += [
+            f"{name}: {doubt_of(name, best, ())}"
+            for name, best in sorted(stand.items())
+            if best is not None and best.moved
+        ]
+        standing.say(past, BrokerLoad.kind)
         if broker is not None and not data:
             past.notes.append(nothing_then(admin, broker, at))
         return listed_at(data, headers, [_loads_row(it) for it in data], past)

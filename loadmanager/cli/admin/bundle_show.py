@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 from msgspec import UNSET
 
-from loadmanager.cli.admin.archives import events_of, has_archives, incomplete, now_ms
+from loadmanager.cli.admin.archives import EventsOfAll, events_of, has_archives, incomplete, now_ms
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
@@ -47,7 +47,7 @@ RECORDS_MAX = 200
 """Records among which the last verdict before a moment is looked for."""
 CYCLE_KINDS = ("decision.unload", "decision.skip")
 OFF = "BALANCING IS OFF: no cycle moves anything; `loadmanager admin status` says since when"
-NO_VERDICT = "no cycle has judged it or its broker yet"
+NO_VERDICT = "no cycle has judged it or its broker yet, as far as it is recorded"
 
 
 @click.argument("name", metavar="TENANT/NAMESPACE/RANGE|TOPIC")
@@ -81,7 +81,7 @@ def bundles_show(admin: AdminClient, name: str, at: int | None) -> Output:
         lines.append(f"move {story.move.id} to {to} {so_far_text(story.move, story.at)}")
     if "://" in name or not story.rate:
         lines += silence_of(admin, name, bundle)
-    lines += why_it_stays(bundle, story.owner, story.pin, story.history)
+    lines += why_it_stays(bundle, story.owner, story.pin, _judged(admin, story))
     lines += [*_elsewhere(story), *_missing_topic(admin, name)]
     return Output(raw, lines)
 
@@ -207,18 +207,7 @@ def _then(admin: AdminClient, bundle: str, at_ms: int, name: str) -> Output:
     owner = then.owner
     pins = pins_at(admin, at_ms)
     pin = pins.of(bundle)
-    names = [bundle, *([owner] if owner else [])]
-    answers = [
-        events_of(admin, CYCLE_KINDS, each, until_ms=at_ms, limit=RECORDS_MAX) for each in names
-    ]
-    answers.append(
-        events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=RECORDS_MAX, wanted=_of_the_cluster)
-    )
-    # One record may answer for several names; of one moment, that of the bundle comes first.
-    history = [
-        decision for answer in answers for decision in decisions_of(as_of(answer.events, at_ms))
-    ]
-    history.sort(key=lambda decision: -decision.ts)
+    history, answers = _recorded(admin, bundle, owner, at_ms)
     held_back = [*switched_off_at(admin, at_ms), *pause_then(admin, at_ms)]
     silence = silence_of(admin, name, bundle, at_ms)
     lines = [
@@ -247,6 +236,36 @@ def _then(admin: AdminClient, bundle: str, at_ms: int, name: str) -> Output:
     return Output(data, (lines, said, *incomplete([*notes])), status=status, missing=missing)
 
 
+def _recorded(
+    admin: AdminClient, bundle: str, owner: str | None, at_ms: int
+) -> tuple[list[DecisionShown], list[EventsOfAll]]:
+    """What cycles had said by a moment of a bundle, of its broker or of all, the newest first."""
+    names = [bundle, *([owner] if owner else [])]
+    answers = [
+        events_of(admin, CYCLE_KINDS, each, until_ms=at_ms, limit=RECORDS_MAX) for each in names
+    ]
+    answers.append(
+        events_of(admin, CYCLE_KINDS, until_ms=at_ms, limit=RECORDS_MAX, wanted=_of_the_cluster)
+    )
+    # One record may answer for several names; of one moment, that of the bundle comes first.
+    history = [
+        decision for answer in answers for decision in decisions_of(as_of(answer.events, at_ms))
+    ]
+    return sorted(history, key=lambda decision: -decision.ts), answers
+
+
+def _judged(admin: AdminClient, story: BundleStory) -> list[DecisionShown]:
+    """What cycles said of a bundle, the newest first: those of the present term, or else those that
+    are recorded, which may be of earlier ones.
+    """
+    if any(_verdict(story.bundle, story.owner, it) for it in story.history):
+        return story.history
+    with suppress(LoadManagerError):  # without archives
+        if has_archives(admin):
+            return _recorded(admin, story.bundle, story.owner, now_ms())[0]
+    return story.history
+
+
 def _of_the_cluster(event: ArchivedEvent) -> bool:
     return event.record.get("what") == CLUSTER
 
@@ -269,4 +288,5 @@ def verdict_lines(admin: AdminClient, bundle: str) -> list[str]:
     story = admin.get(f"{OWN}/bundles/{bundle}{query(limit=DECISIONS_MAX)}", BundleStory)
     if story.replaced_by or story.owner is None:
         return []
-    return [f"now: {line}" for line in why_it_stays(bundle, story.owner, story.pin, story.history)]
+    judged = _judged(admin, story)
+    return [f"now: {line}" for line in why_it_stays(bundle, story.owner, story.pin, judged)]

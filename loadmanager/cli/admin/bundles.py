@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from loadmanager.broker.admin.documents import BundlesData
-from loadmanager.cli.admin.archives import listed_at
+from loadmanager.cli.admin.archives import listed_at, now_ms
 from loadmanager.cli.admin.asking import (
     OWN,
     ask_each,
@@ -37,9 +37,9 @@ from loadmanager.cli.admin.moves import (
     pin_text,
 )
 from loadmanager.cli.admin.names_then import nothing_then
-from loadmanager.cli.admin.past_owners import bundles_at
+from loadmanager.cli.admin.past_owners import bundles_at, doubt_text
 from loadmanager.cli.admin.shapes import BundleStatsShown
-from loadmanager.cli.admin.times import at_option, clock, span
+from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.errors import BadInputError, LoadManagerError
@@ -57,6 +57,8 @@ BROKERS_MAX = 10_000
 OLD_MS_MIN = 60_000
 """No report is late before."""
 
+RATES = ("msgRateIn", "msgRateOut", "kibPerSecondIn", "kibPerSecondOut")
+YOUNG_NAMED = 3
 BUNDLE_HEADERS = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
 
 group = AdminGroup("bundles", help="List with owners, show, move, pin, unload, split, merge.")
@@ -90,10 +92,48 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None
         for namespace in namespaces or namespaces_of(admin)
         for bundle in bundles_of(admin, namespace)
     ]
+    young = _came_lately(admin)
+    for row in data:
+        came_ms = young.get((str(row["bundle"]), str(row["owner"])))
+        if came_ms is not None and not (row["msgRateIn"] or row["msgRateOut"]):
+            row.update(dict.fromkeys(RATES))
     nobody = UNKNOWN if missing else None
     rows = [tuple({**row, "owner": row["owner"] or nobody}.values()) for row in data]
     shown = table(BUNDLE_HEADERS, rows) if rows else "no bundle"
-    return Output(data, (shown, _old_traffic(admin, reports)), missing=missing)
+    came = {(str(row["bundle"]), str(row["owner"])): row for row in data}.keys() & young.keys()
+    lines = [*_young_lines({it: young[it] for it in came}), *_old_traffic(admin, reports)]
+    return Output(data, (shown, lines), missing=missing)
+
+
+def _came_lately(admin: AdminClient) -> dict[tuple[str, str], int]:
+    """Bundle and owner → when it came, of those whose figures are not of a whole period of
+    statistics yet, as far as archives tell.
+    """
+    from loadmanager.cli.admin.archives import events_of  # these take time
+    from loadmanager.cli.admin.standing import STEPS_MAX
+    from loadmanager.cli.admin.status import measured_after_ms
+    from loadmanager.engine.history.records import OwnershipStep
+    from loadmanager.leader.owners_then import owner_change
+
+    since_ms = now_ms() - round(measured_after_ms(admin))
+    try:
+        steps = events_of(admin, (OwnershipStep.kind,), since_ms=since_ms, limit=STEPS_MAX).events
+    except LoadManagerError:  # no archive
+        return {}
+    changes = [change for it in reversed(steps) if (change := owner_change(it)) is not None]
+    return {(it.bundle, it.broker): it.ts for it in changes if it.owns and it.ts >= since_ms}
+
+
+def _young_lines(young: Mapping[tuple[str, str], int]) -> list[str]:
+    """A line for some bundles of which the owner has not measured a whole period yet."""
+    if not young:
+        return []
+    names = sorted(bundle for bundle, _ in young)
+    more = f" and {len(names) - YOUNG_NAMED} more" if len(names) > YOUNG_NAMED else ""
+    last = time_of_day(max(young.values()))
+    return [
+        f"not measured whole yet: {', '.join(names[:YOUNG_NAMED])}{more}; the last came at {last}"
+    ]
 
 
 def _old_traffic(admin: AdminClient, brokers: Collection[str]) -> list[str]:
@@ -130,7 +170,14 @@ def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> 
     named = {_namespace(it.bundle) for it in bundles}
     past.notes += [nothing_then(admin, it, at_ms) for it in namespaces if it not in named]
     data: list[dict[str, Any]] = [
-        {"bundle": it.bundle, **it.owner_fields, "at": it.at, **it.figures} for it in bundles
+        {
+            "bundle": it.bundle,
+            **it.owner_fields,
+            "at": it.at,
+            **it.figures,
+            **({"doubt": doubt} if (doubt := doubt_text(it)) else {}),
+        }
+        for it in bundles
     ]
     rows = [
         (
@@ -139,10 +186,11 @@ def owners_then(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> 
             int(row["topics"]) if "topics" in row else None,
             *(row.get(name) for name in ("msg_rate_in", "msg_rate_out")),
             *(_per(row.get(f"msg_throughput_{way}"), 1024) for way in ("in", "out")),
+            doubt_text(it),
         )
         for it, row in zip(bundles, data, strict=True)
     ]
-    return listed_at(data, BUNDLE_HEADERS, rows, past)
+    return listed_at(data, (*BUNDLE_HEADERS, ""), rows, past)
 
 
 def _namespace(bundle: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from loadmanager.cli.admin.archives import events_of, now_ms, parts_of
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.downtimes import Lapse, downtimes, lapses_of
+from loadmanager.cli.admin.downtimes import Downtime, Lapse, downtimes, lapses_of
 from loadmanager.cli.admin.times import clock
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.lapses import unproven_of
@@ -38,12 +38,22 @@ class Waits:
     """Whom brokers interrupted in a time, the oldest first."""
 
     waits: list[Interrupted]
-    losses: list[Loss]
     lapses: list[Lapse]
     """When brokers stood still or could not prove their sessions."""
+    steps: list[ClientStep]
+    """Of all clients, also of before."""
+    changes: list[MemberChange]
+    """What was recorded of brokers about then, the newest first."""
+    downs: list[Downtime]
+    """When all brokers were down."""
     notes: list[str]
     """What of clients was not looked at, in sentences."""
     missing: dict[str, str]
+
+    @property
+    def losses(self) -> list[Loss]:
+        """Those of brokers."""
+        return all_losses(self.changes, self.downs)
 
     @property
     def whole(self) -> bool:
@@ -59,11 +69,19 @@ def interrupted_between(admin: AdminClient, begin_ms: int, end_ms: int) -> Waits
     steps, notes, missing = client_steps(admin, begin_ms, end_ms + AFTER_MS)
     changes = changes_between(admin, max(0, begin_ms - AFTER_MS), end_ms + AFTER_MS)
     downs = downtimes(admin, begin_ms - AFTER_MS)
-    within, losses = waits_between(steps, changes, downs, (begin_ms, end_ms), as_of_ms)
+    within = waits_between(steps, changes, downs, (begin_ms, end_ms), as_of_ms)
     if unsure := sum(it.unsure for it in within):
         within = [it for it in within if not it.unsure]
         notes.append(f"{count_of(unsure, 'client')} {UNSURE}")
-    return Waits(within, losses, lapses_of(unproven_of(changes)), notes, missing)
+    return Waits(
+        waits=within,
+        lapses=lapses_of(unproven_of(changes)),
+        steps=steps,
+        changes=changes,
+        downs=downs,
+        notes=notes,
+        missing=missing,
+    )
 
 
 def client_steps(

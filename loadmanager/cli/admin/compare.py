@@ -28,6 +28,7 @@ from loadmanager.cli.admin.differences import (
     ClusterThen,
     Missing,
     changed_owners,
+    count_clients,
     cut_off_by,
     missing_of,
     rate_of,
@@ -48,8 +49,14 @@ from loadmanager.cli.admin.downtimes import (
     unproven,
 )
 from loadmanager.cli.admin.leaders import led_of
-from loadmanager.cli.admin.nearer_loads import nearer_loads, with_nearer
-from loadmanager.cli.admin.past_owners import BEFORE_MS, with_nearer_figures, without_figures
+from loadmanager.cli.admin.past_owners import (
+    BEFORE_MS,
+    carried_by,
+    doubt_of,
+    take_figures,
+    without_figures,
+)
+from loadmanager.cli.admin.standing import Standing
 from loadmanager.cli.admin.times import Moment as Time
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day, until_of, until_option
 from loadmanager.cli.terminal import Shown, named, table
@@ -59,15 +66,21 @@ from loadmanager.engine.history.members import MemberChange, left_at_of
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, TopicLoad
 from loadmanager.engine.history.waits import Key, Loss
 from loadmanager.kit.errors import BadInputError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
+from loadmanager.kit.units import MINUTE_MS
 from loadmanager.leader.interruptions import all_losses, losses_in
-from loadmanager.leader.owners_then import MEASURED_MS, owners_at
+from loadmanager.leader.owners_then import owners_at
 
 SINCE_MS = 600_000
 EVENTS_MAX = 2_000
 """Records of one sort between the two moments that are looked through, the last ones."""
 MEMBERS_MAX = 1_000
 CHANGES_MAX = 1_000
+BESIDE_MS = 2 * MINUTE_MS
+"""A record that stands for a moment ends so long before or after it, at most."""
+CLIENTS = (f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left")
+STARTED_MS = 20_000
+"""The load that a broker records so soon after its start is that of starting."""
 LINES = 10
 """Of each sort; with --each all are shown."""
 KINDS = (BrokerLoad.kind, BundleLoad.kind, TopicLoad.kind)
@@ -160,9 +173,8 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     ends = max([until_ms, *(it.ts for it in pasts[1].loads)])
     owners = _between(admin, begin_ms, ends, OwnershipStep.kind)
     moves = _between(admin, since_ms, until_ms, "decision.move")
-    clients = _between(
-        admin, since_ms, until_ms, f"{ClientStep.kind}.attached", f"{ClientStep.kind}.left"
-    )
+    # Who came and left between a moment and the end of a record about it counts, too.
+    clients = _between(admin, since_ms - BESIDE_MS, ends + BESIDE_MS, *CLIENTS)
     downs = [it for it in downtimes(admin, since_ms) if it.begin < until_ms]
     losses = _losses(members.events, downs, since_ms, until_ms)
     cut_off, there, unknown, silent = _cut_off(admin, losses, since_ms, until_ms)
@@ -170,6 +182,10 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
     changes.changes = list(filter(is_decided, changes.changes))
     both = zip(pasts, (since_ms, until_ms), strict=True)
     moments = [_moment(admin, past, at_ms, members.events, owners.events) for past, at_ms in both]
+    steps = _oldest_first(clients.events)
+    for moment in moments:
+        of = (it.record_as(ClientStep) for it in steps)
+        count_clients(moment.bundles.values(), of, moment.at_ms)
     between = [*owners.events, *moves.events, *members.events]
     notes = [*pasts[0].notes, *pasts[1].notes, *unknown]
     for events, what in ((owners, "owners"), (moves, "moves"), (clients, "clients")):
@@ -180,7 +196,7 @@ def _read(admin: AdminClient, since_ms: int, until_ms: int) -> _Read:
         now=moments[1],
         members=[it.record_as(MemberChange) for it in _oldest_first(members.events)],
         between=[it for it in _oldest_first(between) if since_ms < it.ts <= until_ms],
-        clients=_oldest_first(clients.events),
+        clients=[it for it in steps if since_ms < it.ts <= until_ms],
         cut_off=cut_off,
         there=there,
         changes=changes,
@@ -220,19 +236,29 @@ def _moment(
     owned = owners_at(bundles, [*owners, *of], at_ms)
     led = led_of(of)
     without_figures(owned, past.unknown)
-    nearer = nearer_loads(admin, past, at_ms, KINDS)
-    with_nearer_figures(owned, nearer)
-    loads = with_nearer((it for it in past.loads if it.broker not in past.unknown), nearer)
+    standing = Standing.of(admin, past, at_ms, *KINDS)
+    for it in owned:
+        take_figures(it, standing)
+    loads, doubts = list[ArchivedLoads](), dict[str, str]()
+    carried = dict[str, dict[str, float] | None]()
+    for each in (it for it in past.loads if it.broker not in past.unknown):
+        best = standing.broker(each.broker) if each.kind == BrokerLoad.kind else None
+        loads.append(each if best is None else best.loads)
+        if best is not None:
+            carried[each.broker] = carried_by(each.broker, best, owned)
+            doubts[each.broker] = doubt_of(each.broker, best, owned)
+    standing.say(past, KINDS[0])
     moment = ClusterThen(at_ms, {it.bundle: it for it in owned}, loads, gone)
     moment.unknown = past.unknown.keys()
     moment.leader = None if led is None else led.of
     lately = [it.record_as(MemberChange) for it in of if it.ts > at_ms - BEFORE_MS]
     started = {it.of: it.ts for it in lately if it.event == "starts"}
     moment.started = started.keys()
+    moment.doubts, moment.carried = doubts, carried
     moment.unmeasured = {
         it.broker
         for it in loads
-        if it.kind == BrokerLoad.kind and it.ts < started.get(it.broker, 0) + MEASURED_MS
+        if it.kind == BrokerLoad.kind and it.ts < started.get(it.broker, 0) + STARTED_MS
     }
     return moment
 
@@ -409,9 +435,17 @@ def _loads(read: _Read) -> Shown:
         usage = [None if it is None else 100 * it["usage"] for it in loads]
         rates = [None if it is None else rate_of(it) for it in loads]
         bundles = [owned[name] if name in there else None for _, owned, there in moments]
-        rows.append((name, _arrow(usage), _arrow(bundles, digits=0), _arrow(rates)))
-    headers = ("broker", "load %", "bundles", "msg/s")
+        row = (name, _arrow(usage), _arrow(bundles, digits=0), _arrow(rates))
+        rows.append((*row, "; ".join(_doubts(read, name))))
+    headers = ("broker", "load %", "bundles", "msg/s", "")
     return table(headers, rows) if rows else "no load of a broker is recorded"
+
+
+def _doubts(read: _Read, broker: str) -> Iterator[str]:
+    """Why the load of a broker is not that of one of the moments."""
+    for when, moment in (("then", read.then), ("at the end", read.now)):
+        if broker in moment.measured() and (doubt := moment.doubts.get(broker)):
+            yield f"{when}: {doubt}"
 
 
 def _traffic(read: _Read) -> Shown:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from loadmanager.cli.admin.past_owners import doubt_text
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.history.clients import ClientStep
 from loadmanager.engine.history.members import MemberChange, left_at_of
@@ -66,6 +67,10 @@ class ClusterThen:
     """Brokers that had started a moment before: they may have recorded no load yet."""
     unknown: Set[str] = frozenset()
     """Brokers of which no load of the moment is known."""
+    doubts: Mapping[str, str] = field(default_factory=dict, init=False)
+    """Broker → why its load is not that of the moment; see `past_owners.doubt_of`."""
+    carried: Mapping[str, Figures | None] = field(default_factory=dict, init=False)
+    """Broker → the traffic of the bundles that it owned; see `past_owners.carried_by`."""
     unmeasured: Set[str] = field(default=frozenset(), init=False)
     """Brokers that had just started when they recorded their loads: these are of a part of the
     time, or zeros.
@@ -84,8 +89,14 @@ class ClusterThen:
         return self._of(BrokerLoad.kind)
 
     def measured(self) -> dict[str, Figures]:
-        """Of the brokers that were there, the figures that are known."""
-        return {name: of for name, of in self.brokers().items() if name not in self.unmeasured}
+        """Of the brokers that were there, the figures that are known; their traffic is that of the
+        bundles that they owned.
+        """
+        return {
+            name: of | (self.carried.get(name) or {})
+            for name, of in self.brokers().items()
+            if name not in self.unmeasured
+        }
 
     def owned(self) -> Counter[str]:
         """Broker → how many bundles it owned."""
@@ -113,11 +124,11 @@ class ClusterThen:
         return True
 
     def uncounted(self) -> set[str]:
-        """Bundles whose owner has recorded no figures of them yet, or of a part of the time."""
+        """Bundles whose owner has recorded no figures of them, or such as are not of the moment."""
         return {
             it.bundle
             for it in self.bundles.values()
-            if it.owner and (it.by != it.owner or it.in_part)
+            if it.owner and (it.by != it.owner or doubt_text(it))
         }
 
     def sums(self, without: Set[str], *, tenants: bool) -> dict[str, Figures]:
@@ -355,6 +366,25 @@ def _quiet_topics(
         if namespace not in silent and not any(in_bundle(name, bundle) for bundle in of):
             quiet.append(topic)
     return quiet, whole and then.has_all_topics()
+
+
+def count_clients(bundles: Iterable[PastBundle], steps: Iterable[ClientStep], at_ms: int) -> None:
+    """Have bundles with figures of the owner of a moment count its clients as they were then: they
+    were counted at the end of a record's time, and who came or left between is recorded.
+    """
+    of_namespace = dict[str, list[PastBundle]]()
+    for it in bundles:
+        if it.at is not None and it.by == it.owner:
+            of_namespace.setdefault(split_bundle_name(it.bundle)[0], []).append(it)
+    for step in steps:
+        for it in of_namespace.get((step.topic or "").partition("://")[2].rpartition("/")[0], ()):
+            counted_ms, what = it.at or 0, f"{step.what}s"
+            is_between = min(counted_ms, at_ms) < step.ts <= max(counted_ms, at_ms)
+            if step.broker != it.owner or not is_between or what not in it.figures:
+                continue
+            if in_bundle(TopicName.parse(step.topic or ""), it.bundle):
+                sign = 1 if (step.event == "attached") == (counted_ms < at_ms) else -1
+                it.figures[what] = max(0.0, it.figures[what] + sign)
 
 
 def departed(

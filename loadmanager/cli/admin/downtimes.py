@@ -15,7 +15,7 @@ from loadmanager.cli.admin.archives import (
     now_ms,
     parts_of,
 )
-from loadmanager.cli.admin.asking import OWN
+from loadmanager.cli.admin.asking import OWN, V2
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.history.lapses import (
@@ -40,6 +40,7 @@ LAPSES_MAX = 5
 STILL = "frozen, or without a CPU"
 NONE_RECORDED = "all had ended, or none could record"
 NO_END = "no record tells how that ended"
+FOLDER, SYNC = "loadManagerStorageDirectory", "loadManagerStorageSync"
 FRESH_MS = 600_000
 """So long after it, a crash of the whole cluster is told before all else."""
 LAPSE_MS_MAX = 3_600_000
@@ -79,6 +80,32 @@ def downtimes(admin: AdminClient, since_ms: int = 0) -> list[Downtime]:
 def lately_down(downs: Iterable[Downtime], at_ms: int) -> list[str]:
     """A line for each crash of the whole cluster that ended shortly before a time."""
     return [f"{it}, {span(at_ms - it.end)} ago" for it in downs if it.is_fresh(at_ms)]
+
+
+def receipts_kept(admin: AdminClient) -> list[str]:
+    """What a crash of the whole cluster means for messages with a receipt, by where the settings of
+    the broker that answers have them; empty if it does not say.
+    """
+    try:
+        keys = admin.get(f"{V2}/brokers/configuration/runtime", dict[str, str])
+        folder, sync = keys[FOLDER], keys[SYNC]
+    except (LoadManagerError, KeyError):
+        return []
+    others = "those of topics in memory (non-persistent://) that were not consumed are lost"
+    if not folder:
+        text = f"all topics were in memory ({FOLDER} is empty): what was not consumed is lost"
+    elif sync == "always":
+        text = (
+            f"messages of persistent:// topics with a receipt were on the disk ({SYNC}=always), "
+            f"and are read from there as their topics are opened; {others}"
+        )
+    else:
+        text = (
+            f"messages of persistent:// topics with a receipt were written, not yet synced "
+            f"({SYNC}={sync}): brokers that were killed lost none, a machine that failed may have "
+            f"lost the last ones; {others}"
+        )
+    return [f"as {admin.url} is set: {text}"]
 
 
 class Lapse(SessionLapse):
@@ -369,6 +396,27 @@ def gone_at(events: Sequence[ArchivedEvent], at_ms: int) -> dict[str, str]:
         elif change.event in ("back", "starts", "proven"):
             gone.pop(change.of, None)
     return gone
+
+
+def back_lately(events: Sequence[ArchivedEvent], at_ms: int) -> list[str]:
+    """A line for each broker that left shortly before a moment and was back by then; `events`: of
+    members, the newest first.
+    """
+    left, lines = dict[str, MemberChange](), dict[str, str]()
+    for event in sorted(events, key=lambda it: (it.ts, it.id)):
+        change = event.record_as(MemberChange)
+        if event.ts > at_ms:
+            break
+        if change.event == "left":
+            left[change.of] = change
+            lines.pop(change.of, None)
+        elif change.event in ("back", "starts", "proven") and change.of in left:
+            gone = left.pop(change.of)
+            left_ms = left_at_of(gone)
+            if at_ms - left_ms <= FRESH_MS:
+                ago = f"{clock(left_ms)}, {span(at_ms - left_ms)} before"
+                lines[change.of] = f"{change.of}: {gone.how} at {ago}; back at {clock(change.ts)}"
+    return [*lines.values()]
 
 
 def silent_at(admin: AdminClient, past: LoadsOfAll, at_ms: int) -> dict[str, str]:

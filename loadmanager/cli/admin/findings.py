@@ -10,7 +10,7 @@ from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_findings import finding_lines, findings_at
-from loadmanager.cli.admin.times import at_option, clock, span
+from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.leader.documents.findings import FindingsShown
 
 KNOWS_LOST = "it knows of a broker that dies once its session is over"
@@ -25,7 +25,8 @@ def findings(admin: AdminClient, at: int | None) -> Output:
     It looks once a minute; of a lost broker it says so once its session is over. A new leader knows
     the leaders of before and who left, and begins anew with all else: what takes an hour to find
     takes an hour again. With --at, what leaders had found by then, also the one before, if its term
-    had ended within the hour.
+    had ended within the hour; each as of when it was recorded last, which it is anew as its words
+    or figures change much.
     """
     if at is not None:
         return findings_at(admin, at)
@@ -49,6 +50,9 @@ def summary(answer: FindingsShown) -> str:
     if answer.looked_at is not None and not answer.findings:
         ago = span(answer.at - answer.looked_at)
         return f"the leader found nothing wrong at its last look, {ago} ago; {KNOWS_LOST}"
-    more = len(answer.findings) - 1
-    others = f" (and {count_of(more, 'other')}: loadmanager admin findings)" if more else ""
-    return f"found: {answer.findings[0].title}{others}"
+    first, more = answer.findings[0], len(answer.findings) - 1
+    beside = [f"and {count_of(more, 'other')}: loadmanager admin findings"] if more else []
+    if first.kind != "lost" and answer.looked_at is not None:  # a loss is looked at when asked
+        ago = span(answer.at - answer.looked_at)
+        beside.insert(0, f"as of {time_of_day(answer.looked_at)}, {ago} ago")
+    return f"found: {first.title}" + (f" ({'; '.join(beside)})" if beside else "")

@@ -470,11 +470,13 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
     late = begins > (order.approved_ms or 0)
     waits = _waits(order)
-    when = "when nothing holds it any more" if waits else "from now on"
+    when = "from now on"
+    if waits or order.promise.later:  # which the text about how long it takes tells
+        when = "as soon as its moves may be made"
     when = f"from {clock(begins)} on" if late else when
     hours = f", in {'; '.join(order.limits.windows)}" if order.limits.windows else ""
     text = f"goal {order.id} is approved and carried out {when}, by {by}{hours}"
-    return Output(raw, (text, *waits, _anew(order)))
+    return Output(raw, (text, *waits, *_duration(order), _anew(order)))
 
 
 def _anew(order: GoalShown) -> str:

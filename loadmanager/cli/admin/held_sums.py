@@ -29,12 +29,13 @@ ATTACHED_MAX = 200
 PRODUCERS_NAMED = 3
 ATTACHED = f"{ClientStep.kind}.attached"
 MEANT = (
-    "held for: from the first hold of the connection to the last, again and again, of times of "
-    f"{HELD_S} s and longer; all of its producers and consumers waited together; consumers that a "
-    "dispatch limit held are not recorded by name: without --clients, each limit has its sum"
+    "held on and off: from the first hold of the connection to the last, with what was read "
+    f"between, of times of {HELD_S} s and longer, so that its clients waited less; all of its "
+    "producers and consumers waited together; consumers that a dispatch limit held are not "
+    "recorded by name: without --clients, each limit has its sum"
 )
 NOT_HELD = "what waited for that was held by no limit meanwhile"
-HEADERS = ("held for", "connection", "broker", "producers", "limits")
+HEADERS = ("held on and off", "connection", "broker", "producers", "limits")
 
 
 @dataclass(slots=True)
@@ -44,7 +45,8 @@ class HeldSum:
     broker: str
     client: str
     held_ms: float = 0.0
-    times: int = 0
+    times: list[tuple[float, float]] = field(default_factory=list)
+    """From when until when."""
     limits: set[str] = field(default_factory=set)
     producers: list[ClientStep] | None = None
     """None: not asked for."""
@@ -55,7 +57,7 @@ class HeldSum:
             "connection": self.client,
             "broker": self.broker,
             "held_ms": round(self.held_ms),
-            "times": self.times,
+            "times": len(self.times),
             "limits": sorted(self.limits),
             "producers": None
             if self.producers is None
@@ -86,7 +88,7 @@ def sums_of(
             continue
         of = sums.setdefault((hold.broker, hold.client), HeldSum(hold.broker, hold.client))
         of.held_ms += held_ms
-        of.times += 1
+        of.times.append((begin, end))
         of.limits.update(limits for _, limits in hold.looks)
     return sorted(sums.values(), key=lambda it: (-it.held_ms, it.client, it.broker))
 

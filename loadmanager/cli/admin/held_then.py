@@ -85,7 +85,9 @@ def held_between(
 
 
 def _holds_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[ConnectionHold]:
-    """Of those that no record ends, the end is that of their broker, if it ended."""
+    """Of those that no record ends, the end is the last sign of their broker, if it ended: whether
+    it held them until the end of its session is not known.
+    """
     open_ones, holds = dict[tuple[str, str], ClientStep](), list[ConnectionHold]()
     for step in sorted(steps, key=lambda it: (it.ts, it.event == "held")):
         if step.event == "held":
@@ -95,7 +97,11 @@ def _holds_of(steps: Iterable[ClientStep], losses: Sequence[Loss]) -> list[Conne
         of = [step] if first is None else [first, step]
         holds.append(_hold(of, step.ts))
     for step in open_ones.values():
-        ends = [it.ts for it in losses if it.broker == step.broker and it.ts >= step.ts]
+        ends = [
+            max(step.ts, it.ts - it.unheard_ms)
+            for it in losses
+            if it.broker == step.broker and it.ts >= step.ts
+        ]
         holds.append(_hold([step], min(ends, default=step.ts)))
     return holds
 

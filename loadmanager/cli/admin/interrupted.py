@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from loadmanager.cli.admin.archives import events_of, incomplete, now_ms
-from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.causes import Causes, is_of_name
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import client_steps, interrupted_between
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.downtimes import Lapse
-from loadmanager.cli.admin.held_clients import holders_of
-from loadmanager.cli.admin.held_then import ConnectionHold, held_between, longest_for
-from loadmanager.cli.admin.interruptions import longest_of
-from loadmanager.cli.admin.moves import owner_of
+from loadmanager.cli.admin.interruptions import between_text
 from loadmanager.cli.admin.names_then import unknown_then
 from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import (
@@ -31,26 +25,20 @@ from loadmanager.cli.admin.times import (
     until_option,
 )
 from loadmanager.cli.terminal import Cell, Shown, table
-from loadmanager.engine.history.clients import CLOSED_HERE, REFUSED, ClientStep
-from loadmanager.engine.history.lapses import lapse_of
-from loadmanager.engine.history.records import Decision, decided_ms, recorded_move
-from loadmanager.engine.history.waits import Interrupted, Key, key_of, worst_first
-from loadmanager.engine.moves.move import MoveState
+from loadmanager.engine.history.records import Decision, recorded_move
+from loadmanager.engine.history.waits import Interrupted, worst_first
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.leader.interruptions import AFTER_MS, CLOCKS_MS, is_of
 
-REFUSALS_MAX = 1_000
-MOVES_MAX = 1_000
-OWNERS_MAX = 20
-"""Bundles whose owner is asked for."""
 MEANT = (
     "waited: until it was attached again, not until its first receipt or delivery; a limit that "
     "holds its connection may delay both"
 )
 UNHEARD = (
-    "a wait from … to …: since the session of a lost broker was over (if all brokers ended without "
-    "a word, since the next sign that it would have given), or since its last sign before"
+    "a wait from … to …: a lost broker served its clients until some time between its last sign, "
+    "which makes it the longer one, and the end of its session (where all brokers were down: when "
+    "its next sign was due), which makes it the shorter one"
 )
 WHY_MAX = 40
 """Characters; what is longer is told below the table."""
@@ -98,7 +86,9 @@ def interrupted(
     move = _move(admin, name) if MOVE.fullmatch(name) else None
     begin_ms, end_ms = _asked(since, until_of(at, until), move)
     by_name = interrupted_between(admin, begin_ms, end_ms)
-    waits = [it for it in by_name.waits if (is_of(it, move) if move else _has(it, name))]
+    waits = [
+        it for it in by_name.waits if (is_of(it, move) if move else is_of_name(it.client, name))
+    ]
     as_of_ms = min(now_ms(), end_ms + AFTER_MS)
     if move is None and not waits:
         _check_known(admin, name, begin_ms, as_of_ms)
@@ -107,12 +97,9 @@ def interrupted(
         waits = [it.until(at) for it in waits if it.since <= at]
     shown = worst_first(waits, as_of_ms)[:limit]
     lasts = at is None and now_ms() <= end_ms + AFTER_MS
-    held_at = _held_at(admin, shown) if lasts else {}
-    holds = held_between(admin, begin_ms, as_of_ms, by_name.losses) if shown else []
-    refusals, failed = _refusals(admin, shown, begin_ms, as_of_ms), _failed_moves(admin, shown)
-    causes = _Causes(by_name.lapses, held_at, holds, refusals, failed, as_of_ms)
+    causes = Causes.of(admin, by_name, shown, (begin_ms, as_of_ms), lasts=lasts)
     data = [_data(it, causes) for it in shown]
-    parts: list[Shown] = [_summary(waits, begin_ms, end_ms, as_of_ms)]
+    parts: list[Shown] = [between_text(waits, begin_ms, end_ms, as_of_ms)]
     if waits:
         parts.append(MEANT)
     if move is not None and (text := _served_again(move)):
@@ -123,7 +110,7 @@ def interrupted(
         parts.append(table(headers, [_row(it, causes, notes) for it in shown]))
         if notes:
             parts.append([f"({number}) {note}" for number, note in enumerate(notes, 1)])
-    if held_at:
+    if causes.held_at:
         parts.append("which limit holds connections: `loadmanager admin limits why TOPIC`")
     if len(waits) > limit:
         parts.append(f"and {len(waits) - limit} more: --limit shows them")
@@ -158,72 +145,10 @@ def _check_known(admin: AdminClient, name: str, begin_ms: int, until_ms: int) ->
     if not name:
         return
     steps, _, _ = client_steps(admin, begin_ms, until_ms)
-    if not any(_is_in(step, name) for step in steps) and (
+    if not any(is_of_name(step, name) for step in steps) and (
         text := unknown_then(admin, name, until_ms)
     ):
         raise OperationalError(f"{text}; nothing that is recorded of a client has it in it")
-
-
-def _refusals(
-    admin: AdminClient, waits: Sequence[Interrupted], since_ms: int, until_ms: int
-) -> dict[Key, str]:
-    """For those that are not back and were refused since they were interrupted: how often, and what
-    the last answer was.
-    """
-    missing = {key_of(it.client): it for it in waits if it.came_at is None}
-    if not missing:
-        return {}
-    answer = events_of(admin, (REFUSED,), since_ms=since_ms, until_ms=until_ms, limit=REFUSALS_MAX)
-    steps = dict[Key, list[ClientStep]]()
-    for event in answer.events:
-        step = event.record_as(ClientStep)
-        it = missing.get(key_of(step))
-        if it is not None and event.last >= it.since:
-            steps.setdefault(key_of(step), []).append(step)
-    texts = dict[Key, str]()
-    for key, refused in steps.items():
-        last = max(refused, key=lambda step: step.ts)
-        times = sum(step.times for step in refused)
-        texts[key] = f"{last.broker} refused it, {count_of(times, 'time')}: {last.reason}"
-    return texts
-
-
-def _failed_moves(admin: AdminClient, waits: Sequence[Interrupted]) -> list[Decision]:
-    """The moves that failed about when brokers closed topics of clients."""
-    closed = [it.since for it in waits if it.client.reason == CLOSED_HERE]
-    if not closed:
-        return []
-    answer = events_of(
-        admin,
-        ("decision.move",),
-        since_ms=min(closed) - CLOCKS_MS,
-        until_ms=max(closed) + HOUR_MS,
-        limit=MOVES_MAX,
-    )
-    records = [event.record_as(Decision) for event in answer.events]
-    return [it for it in records if it.state == MoveState.FAILED.value and it.started_at]
-
-
-def _held_at(admin: AdminClient, waits: Sequence[Interrupted]) -> dict[Key, str]:
-    """For those that are not back and of whose address limits hold a connection at the broker that
-    should serve them: that broker. If there is none, one that may not read their lookup.
-    """
-    missing = [it for it in waits if it.came_at is None]
-    holders = holders_of(admin) if missing else {}
-    owners, held_at = dict[str, str | None](), dict[Key, str]()
-    for it in missing:
-        brokers = holders.get(it.client.client.rpartition(":")[0])
-        bundle = it.client.bundle
-        if not brokers or bundle is None:
-            continue
-        if bundle not in owners:
-            if len(owners) == OWNERS_MAX:
-                break
-            owners[bundle] = owner_of(admin, bundle)
-        owner = owners[bundle]
-        if owner is None or owner in brokers:
-            held_at[key_of(it.client)] = owner or min(brokers)
-    return held_at
 
 
 def _served_again(move: Decision) -> str:
@@ -234,36 +159,7 @@ def _served_again(move: Decision) -> str:
     return f"{clients(outcome)}, as the leader counted, until the first receipt or delivery of each"
 
 
-def _has(it: Interrupted, name: str) -> bool:
-    return _is_in(it.client, name)
-
-
-def _is_in(step: ClientStep, name: str) -> bool:
-    if name == step.broker:
-        return True
-    says = (step.client, *step.roles, step.name, step.topic, step.subscription, step.bundle)
-    return any(name.casefold() in each.casefold() for each in says if each)
-
-
-def _summary(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms: int) -> str:
-    when = f"from {clock(begin_ms)} to {clock(end_ms)}"
-    if not waits:
-        return f"no client is recorded that was interrupted {when}"
-    back = [it for it in waits if it.back_at is not None]
-    again = sum(it.back_at is None and it.came_at is not None for it in waits)
-    missing = len(waits) - len(back) - again
-    text = f"{count_of(len(waits), 'interruption')} of clients {when}"
-    if back:
-        longest = longest_of(back)
-        text += f": those that are back were attached again after {longest} at most"
-    if again:
-        text += f"; {again} {'is' if again == 1 else 'are'} attached again, not sure to stay"
-    if missing:
-        text += f"; {missing} {'is' if missing == 1 else 'are'} not seen to be attached again"
-    return text
-
-
-def _row(it: Interrupted, causes: _Causes, notes: list[str]) -> tuple[Cell, ...]:
+def _row(it: Interrupted, causes: Causes, notes: list[str]) -> tuple[Cell, ...]:
     """`notes`: what does not fit into a column goes there."""
     step = it.client
     within = f" of {step.subscription}" if step.subscription else ""
@@ -273,7 +169,8 @@ def _row(it: Interrupted, causes: _Causes, notes: list[str]) -> tuple[Cell, ...]
         waited += ", NOT BACK"
     elif it.back_at is None:
         waited += f"; here again for {span(causes.as_of_ms - it.came_at)}, not sure to stay"
-    why = "; ".join(filter(None, (causes.because(it), _tries(it), causes.why_not_yet(it))))
+    because = (causes.because(it), causes.course(it), _tries(it), causes.why_not_yet(it))
+    why = "; ".join(filter(None, because))
     return (
         waited,
         step.client,
@@ -304,80 +201,7 @@ def _tries(it: Interrupted) -> str:
     return f"it tried {often} and got no message through"
 
 
-@dataclass(frozen=True, slots=True)
-class _Causes:
-    """What clients may have waited for."""
-
-    lapses: Sequence[Lapse]
-    held_at: Mapping[Key, str]
-    """Where limits hold connections of the address of one that is not back."""
-    holds: Sequence[ConnectionHold]
-    refusals: Mapping[Key, str]
-    """What those that are not back were told when they tried."""
-    failed: Sequence[Decision]
-    """Moves that failed."""
-    as_of_ms: int
-
-    def because(self, it: Interrupted) -> str:
-        """What its broker did, and why, where that is recorded."""
-        step = it.client
-        if step.destination:
-            return f"moved to {step.destination}"
-        if (move := self._failed_move(it)) is not None:
-            by = f" by {move.why['orderedBy']}" if move.why.get("orderedBy") else ""
-            return f"move {move.move} to {move.destination}{by} failed: {move.outcome}"
-        lapse = lapse_of(self.lapses, step.broker, it.since)
-        if it.stood:
-            return "it stood still" if lapse is None else lapse.of(step.broker)
-        did = "it was lost" if it.lost else step.reason
-        return did if lapse is None else f"{did}: {lapse.of(step.broker)}"
-
-    def _failed_move(self, it: Interrupted) -> Decision | None:
-        """The move of its bundle that failed, for which its broker had closed its topic."""
-        if it.lost or it.stood or it.client.reason != CLOSED_HERE:
-            return None
-        of = (
-            move
-            for move in self.failed
-            if (move.bundle, move.source) == (it.client.bundle, it.client.broker)
-            and (move.started_at or 0) - CLOCKS_MS <= it.since <= decided_ms(move) + CLOCKS_MS
-        )
-        return next(of, None)
-
-    def holder(self, it: Interrupted) -> str | None:
-        """Where limits hold connections of its address now, if it is not back."""
-        return self.held_at.get(key_of(it.client)) if it.came_at is None else None
-
-    def hold(self, it: Interrupted) -> ConnectionHold | None:
-        """The connection of its address that limits held longest while it waited."""
-        if it.stood:
-            return None
-        lapse = lapse_of(self.lapses, it.client.broker, it.since)
-        still_ms = 0 if lapse is None else lapse.end
-        return longest_for(self.holds, it, self.as_of_ms, still_ms)
-
-    def why_not_yet(self, it: Interrupted) -> str:
-        """Why it is not back: who refused it, or what limits had to do with it; empty: nothing that
-        is known.
-        """
-        refusal = self.refusals.get(key_of(it.client))
-        if it.came_at is None and refusal is not None:
-            return refusal
-        if (holder := self.holder(it)) is not None:
-            return f"{holder} holds connections from its host for a limit, maybe not its own"
-        return "" if (hold := self.hold(it)) is None else self._held_text(it, hold)
-
-    def _held_text(self, it: Interrupted, hold: ConnectionHold) -> str:
-        lasted = span(hold.overlap_ms(it, self.as_of_ms))
-        whose = "its connection"
-        if not hold.is_of(it):
-            whose = "a connection from its host, maybe not its own"
-        limits = hold.limits_for(it, self.as_of_ms)
-        why = " for a limit" if limits is None else f": {limits}"
-        return f"for {lasted} of it, {hold.broker} held {whose}{why}"
-
-
-def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:
+def _data(it: Interrupted, causes: Causes) -> dict[str, Any]:
     step, hold = it.client, causes.hold(it)
     held_ms = None if hold is None else round(hold.overlap_ms(it, causes.as_of_ms))
     return {
@@ -390,6 +214,7 @@ def _data(it: Interrupted, causes: _Causes) -> dict[str, Any]:
         "roles": step.roles,
         "broker": step.broker,
         "because": causes.because(it),
+        "course": causes.course(it),
         "since": it.since,
         "unheardMs": it.unheard_ms,
         "waitedMs": it.waited_ms(causes.as_of_ms),

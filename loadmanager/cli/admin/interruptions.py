@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
@@ -62,6 +62,25 @@ def longest_of(waits: Iterable[Interrupted]) -> str:
         return ""
     least, most = max(ms for ms, _ in took), max(ms + unheard for ms, unheard in took)
     return span_between(least, most)
+
+
+def between_text(waits: Sequence[Interrupted], begin_ms: int, end_ms: int, as_of_ms: int) -> str:
+    """How many clients were interrupted in a time, and for how long at most."""
+    when = f"from {clock(begin_ms)} to {clock(end_ms)}"
+    if not waits:
+        return f"no client is recorded that was interrupted {when}"
+    back = [it for it in waits if it.back_at is not None]
+    again = sum(it.back_at is None and it.came_at is not None for it in waits)
+    missing = len(waits) - len(back) - again
+    text = f"{count_of(len(waits), 'interruption')} of clients {when}"
+    if back:
+        longest = longest_of(back)
+        text += f": those that are back were attached again after {longest} at most"
+    if again:
+        text += f"; {again} {'is' if again == 1 else 'are'} attached again, not sure to stay"
+    if missing:
+        text += f"; {missing} {'is' if missing == 1 else 'are'} not seen to be attached again"
+    return text
 
 
 def todays_interruptions(admin: AdminClient) -> list[str]:

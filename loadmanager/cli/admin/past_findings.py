@@ -13,9 +13,14 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import lapses_at
 from loadmanager.cli.admin.leaders import LeaderThen, leader_then
-from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.engine.findings.finding import FindingShown
-from loadmanager.engine.findings.recorded import RECORDED_MS, FindingsThen, findings_then
+from loadmanager.engine.findings.recorded import (
+    RECORDED_MS,
+    FindingsThen,
+    RecordedFinding,
+    findings_then,
+)
 from loadmanager.engine.history.findings import FindingStep
 
 STEPS_MAX = 2_000
@@ -83,12 +88,21 @@ def _lines(then: FindingsThen, at_ms: int) -> Iterator[str]:
 
 
 def finding_lines(finding: FindingShown, at_ms: int) -> Iterator[str]:
-    """A finding with how long it had lasted at a moment."""
-    yield finding.title
+    """A finding with how long it had lasted at a moment, and of when its figures are, if they are
+    recorded ones.
+    """
+    yield f"{finding.title}{as_of(finding)}"
     ago = span(at_ms - finding.since)
     yield f"    since {clock(finding.since)} ({ago}). {finding.text} {finding.advice}"
     if finding.command:
         yield f"    {finding.command}"
+
+
+def as_of(finding: FindingShown) -> str:
+    """When the words of a recorded finding were so."""
+    if not isinstance(finding, RecordedFinding):
+        return ""
+    return f" (as of {time_of_day(finding.recorded_at)})"
 
 
 def summary_then(then: FindingsThen) -> str:
@@ -98,7 +112,8 @@ def summary_then(then: FindingsThen) -> str:
         others = (
             f" (and {count_of(more, 'other')}: loadmanager admin findings --at)" if more else ""
         )
-        return f"the leader had found: {then.findings[0].title}{others}"
+        first = then.findings[0]
+        return f"the leader had found: {first.title}{as_of(first)}{others}"
     if not then.looked:
         return "no look of the leader of then is recorded: it looks once a minute"
     return "the leader found nothing wrong when it looked last before then"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadmanager.cli.admin.archives import (
     PartsOf,
@@ -29,7 +29,7 @@ from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.admin.where_set import FIELDS, limits_path, rate_text
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.archived import limit_words
-from loadmanager.engine.history.records import AuditedChange
+from loadmanager.engine.history.records import AuditedChange, Throttle
 from loadmanager.engine.load.wishes import LIMIT_NAMES
 from loadmanager.kit.errors import BadInputError, LoadManagerError
 from loadmanager.kit.history.archive_answers import ArchivedLoads, ArchivedSums
@@ -77,7 +77,11 @@ def limits_at(
     ]
     end_ms = max((it.ts for it in loads), default=at_ms)
     past.notes += stood.lines((row["broker"] for row in data), begin_ms, end_ms, NO_FIGURES)
+    later = set_later(admin, loads, at_ms)
+    not_yet = {(it.broker, it.limit) for it in later}
     there = {(row["broker"], row["limit"]) for row in data}
+    past.notes += later_lines([it for it in later if (it.broker, it.limit) in there])
+    data = [row for row in data if (row["broker"], row["limit"]) not in not_yet]
     removed = [it for it in removals(admin, loads, at_ms) if (it.broker, it.limit) in there]
     past.notes += removed_lines(removed)
     if broker is not None and not any(it.broker == broker for it in past.loads):
@@ -197,7 +201,9 @@ def _limits_of_document(
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A limit that held somebody in a record about a moment, and was removed before that moment."""
+    """A limit that is in a record about a moment, and was not set then: it had been removed by
+    then, or was set later.
+    """
 
     broker: str
     limit: str
@@ -209,38 +215,84 @@ def removals(admin: AdminClient, loads: Sequence[ArchivedLoads], at_ms: int) -> 
     begin_ms = min((it.ts - it.span_ms for it in loads), default=at_ms)
     if begin_ms >= at_ms:
         return []
-    kinds = (AuditedChange.kind,)
-    try:
-        events = events_of(admin, kinds, since_ms=begin_ms, until_ms=at_ms, limit=CHANGES_MAX)
-    except LoadManagerError:  # the role may not see them
-        return []
-    changes = [event.record_as(AuditedChange) for event in events.events]  # the newest first
+    changes = _changes(admin, begin_ms, at_ms)
     return [
-        Removal(it.broker, name, removed_ms)
+        Removal(it.broker, name, last.ts)
         for it in loads
         for name in it.figures
-        if (removed_ms := _removed(name, changes)) is not None
+        if (last := next(_of_limit(name, changes), None)) is not None and not last.after
     ]
 
 
-def _removed(limit: str, changes: Sequence[AuditedChange]) -> int | None:
-    """When a limit of a topic was removed last, if it was not set again since."""
+def set_later(admin: AdminClient, loads: Sequence[ArchivedLoads], at_ms: int) -> list[Removal]:
+    """Limits that records about a moment have, and that were set after it: changes tell of these,
+    and the record before does not have them.
+    """
+    later = [it for it in loads if it.ts > at_ms]
+    if not later:
+        return []
+    changes = _changes(admin, at_ms, max(it.ts for it in later))[::-1]
+    firsts = [
+        (it, Removal(it.broker, name, first.ts))
+        for it in later
+        for name in it.figures
+        if (first := next(_of_limit(name, changes), None)) is not None and not first.before
+    ]
+    if not firsts:
+        return []
+    before_ms = at_ms - max(it.span_ms for it in later)
+    before = {
+        (it.broker, name)
+        for it in loads_at(admin, before_ms, Throttle.kind).loads
+        if it.ts <= at_ms
+        for name in it.figures
+    }
+    return [it for _, it in firsts if (it.broker, it.limit) not in before]
+
+
+def _changes(admin: AdminClient, begin_ms: int, end_ms: int) -> list[AuditedChange]:
+    """The newest first; none if the role may not see them."""
+    kinds = (AuditedChange.kind,)
+    try:
+        events = events_of(admin, kinds, since_ms=begin_ms, until_ms=end_ms, limit=CHANGES_MAX)
+    except LoadManagerError:
+        return []
+    changes = [event.record_as(AuditedChange) for event in events.events]
+    return [it for it in changes if begin_ms < it.ts <= end_ms]
+
+
+class _Whether(NamedTuple):
+    """Whether a limit was set before a change, and after it."""
+
+    ts: int
+    before: bool
+    after: bool
+
+
+def _of_limit(limit: str, changes: Sequence[AuditedChange]) -> Iterator[_Whether]:
+    """Those of a limit on what is published to a topic, in the order of the changes."""
     topic = TOPIC.search(limit)
     if topic is None or not limit.endswith(PUBLISH):
-        return None
+        return
     name = TopicName.parse(topic[0])
     stored = {paths.policies(name.namespace), paths.topic_policies(name.partitioned_topic)}
-    of = (it for it in changes if it.path in stored and not it.failed)
-    for change in of:
+    for change in changes:
         before, after = (_has_publish(text) for text in (change.before, change.after))
-        if before or after:
-            return change.ts if before and not after else None
-    return None
+        if change.path in stored and not change.failed and (before or after):
+            yield _Whether(change.ts, before, after)
 
 
 def _has_publish(text: str | None) -> bool:
     names = (LIMIT_NAMES.get(field, field) for field in fields_of_change(text))
     return "publishRate" in names
+
+
+def later_lines(later: Sequence[Removal]) -> list[str]:
+    """A line for each that was set after a moment."""
+    return [
+        f"{limit_words(it.limit)} at {it.broker} was set at {clock(it.ts)}, after then"
+        for it in later
+    ]
 
 
 def removed_lines(removed: Sequence[Removal]) -> list[str]:

@@ -8,16 +8,21 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from loadmanager.cli.admin.archives import LoadsOfAll, events_of, incomplete, loads_at
+from loadmanager.cli.admin.archives import (
+    LoadsOfAll,
+    events_of,
+    incomplete,
+    loads_at,
+)
 from loadmanager.cli.admin.asking import count_of, traffic_text
 from loadmanager.cli.admin.brokers import brokers_then
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import Output
-from loadmanager.cli.admin.downtimes import FRESH_MS, downtimes, lately_down
+from loadmanager.cli.admin.downtimes import FRESH_MS, back_lately, downtimes, lately_down
 from loadmanager.cli.admin.leaders import leader_then
 from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_findings import recorded_findings, summary_then
-from loadmanager.cli.admin.past_limits import removals, removed_lines
+from loadmanager.cli.admin.past_limits import removals, removed_lines, set_later
 from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.past_wishes import pause_then
 from loadmanager.cli.admin.sentences import lines_of
@@ -58,6 +63,7 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
         *past.outages,
         *lately_down(downtimes(admin, at_ms - FRESH_MS), at_ms),
         *_brokers(brokers),
+        *back_lately(leader.events.events, at_ms)[:NAMED_MAX],
         leader.text,
         *switched_off_at(admin, at_ms),
         *pause_then(admin, at_ms),
@@ -196,7 +202,7 @@ def _limits(
     """
     here = [loads for loads in past.loads if loads.broker not in gone]
     removed = [it for it in removals(admin, here, at_ms) if in_force(it.limit, it.broker, bundles)]
-    over = {(it.broker, it.limit) for it in removed}
+    over = {(it.broker, it.limit) for it in (*removed, *set_later(admin, here, at_ms))}
     waits = [
         (of["waited_ms"], name, loads.broker)
         for loads in here

@@ -21,6 +21,7 @@ from loadmanager.leader.interruptions import STEPS_MAX
 AGO_MS = 7 * DAY_MS
 """The last message is looked for in records of so long."""
 PUBLISHED = "msg_rate_in"
+RECORDS_MIN, SILENCES_MAX = 2, 5
 
 
 def silence_of(
@@ -73,14 +74,47 @@ def last_traffic(parts: Iterable[ArchivedSeries]) -> tuple[int | None, int | Non
     """When the last recorded interval ended in which something was published, and the next of all
     that are recorded after it; None: there is none.
     """
-    rates = list[tuple[int, float]]()
-    for part in parts:
-        column = part.columns.index(PUBLISHED) if part.points else 0
-        rates += [(point.ts, point.figures[column]) for point in part.points]
+    rates = _rates(parts)
     last_ms = max((ts for ts, rate in rates if rate > QUIET), default=None)
     if last_ms is None:
         return None, None
     return last_ms, min((ts for ts, _ in rates if ts > last_ms), default=None)
+
+
+def _rates(parts: Iterable[ArchivedSeries]) -> list[tuple[int, float]]:
+    """When each recorded interval ended, and what was published in it, the oldest first."""
+    rates = list[tuple[int, float]]()
+    for part in parts:
+        column = part.columns.index(PUBLISHED) if part.points else 0
+        rates += [(point.ts, point.figures[column]) for point in part.points]
+    return sorted(rates)
+
+
+def earlier_silences(
+    admin: AdminClient, topic: str, since_ms: int | None, until_ms: int | None
+) -> list[str]:
+    """The last silences of a topic that are over, by its recorded loads: those without a message,
+    if there were two at least in a row, before one with a message.
+    """
+    end_ms = now_ms() if until_ms is None else until_ms
+    begin_ms = end_ms - AGO_MS if since_ms is None else since_ms
+    try:
+        series = series_of(admin, TopicLoad.kind, topic, max(0, begin_ms), end_ms)
+    except LoadManagerError:  # it is of use without
+        return []
+    lines, silent = list[str](), list[int]()
+    for ts, rate in _rates(series.parts.values()):
+        if rate <= QUIET:
+            silent.append(ts)
+            continue
+        if len(silent) >= RECORDS_MIN:
+            first, last = clock(silent[0]), clock(silent[-1])
+            lines.append(
+                f"it was silent: its records from {first} to {last} are without a message; that of "
+                f"{clock(ts)} has some again"
+            )
+        silent.clear()
+    return lines[-SILENCES_MAX:]
 
 
 def last_client(admin: AdminClient, topic: str) -> list[str]:

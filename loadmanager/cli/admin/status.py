@@ -42,6 +42,7 @@ from loadmanager.cli.admin.downtimes import (
     lapse_lines,
     lapses_of,
     lately_down,
+    receipts_kept,
 )
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
@@ -89,6 +90,9 @@ RESOURCES = {
 AWAY = ("gone", "stopped")
 REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
 """A broker reports when its load changes, and at least so often; a minute more is late."""
+STATISTICS = "statsUpdateFrequencyInSecs"
+"""Brokers measure traffic over this time."""
+REPORTED_MS = 10_000
 NAMED_MAX = 5
 HEALTH_S = 5.0
 NOT_ACTIVE = "is not active"
@@ -171,7 +175,8 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     # The brokers beside a daemon are Pulsar's, which have no such question.
     silent = silent_of(admin, present) if cluster.fleet is None else {}
     lines = [*_store(cluster), *silent_lines(cluster, silent), *of_daemon(cluster)]
-    lines += lately_down(downs, cluster.at)
+    if crashed := lately_down(downs, cluster.at):
+        lines += [*crashed, *receipts_kept(admin)]
     lines += _status(
         cluster, absences, decisions, throttled, late_after_ms(admin), balancing=balancing
     )
@@ -240,11 +245,24 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
 
 def late_after_ms(admin: AdminClient) -> float:
     """How old a load report of these brokers may be; a daemon's are never late."""
+    minutes = _in_force(admin, REPORTS)
+    return float("inf") if minutes is None else (minutes + 1) * 60_000
+
+
+def measured_after_ms(admin: AdminClient) -> float:
+    """How long after a bundle came its figures are those of a whole period of statistics: such a
+    period begins anew within one, and reports follow within seconds; 0: not known.
+    """
+    period_s = _in_force(admin, STATISTICS)
+    return 0.0 if period_s is None else 2_000 * period_s + REPORTED_MS
+
+
+def _in_force(admin: AdminClient, key: str) -> float | None:
+    """A number of the configuration in force; None: a daemon, or a broker that does not say."""
     try:
-        keys = admin.get(f"{V2}/brokers/configuration/runtime", Document)
-        return (float(keys[REPORTS]) + 1) * 60_000
+        return float(admin.get(f"{V2}/brokers/configuration/runtime", Document)[key])
     except (LoadManagerError, KeyError, ValueError):
-        return float("inf")
+        return None
 
 
 def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import click
 
-from loadmanager.cli.admin.absences import clients_waited, sign_of
+from loadmanager.cli.admin.absences import clients_waited, names_missing, sign_of
 from loadmanager.cli.admin.archives import (
     GAPS_SHOWN,
     PartsOf,
@@ -43,7 +43,8 @@ from loadmanager.cli.admin.past_decisions import KINDS, as_of, decisions_of
 from loadmanager.cli.admin.past_plans import plan_sentence
 from loadmanager.cli.admin.returned import count_decisions
 from loadmanager.cli.admin.sentences import lines_of
-from loadmanager.cli.admin.silence import silence_of
+from loadmanager.cli.admin.silence import earlier_silences, silence_of
+from loadmanager.cli.admin.story_waits import StoryWaits, waits_of_all, waits_of_client
 from loadmanager.cli.admin.times import (
     at_option,
     clock,
@@ -67,6 +68,7 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSerie
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.change_words import new_values
 from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.members import RETURN_MS_MAX
 
 DECISION_ID = re.compile(r"\d{1,12}-m?\d{1,12}")
 ENDS = ("Owned", "Free")
@@ -89,6 +91,7 @@ OF_ALL = (
     *(it.kind for it in (OwnershipStep, AuditedChange, MemberChange, FindingStep, PlanStep)),
 )
 """Kinds of the events of a whole cluster; those of clients are too many."""
+STEPS_OF_CLIENTS = {f"{ClientStep.kind}.{it}" for it in ("attached", "left")}
 EVENTS_A_LINE, EVENTS_MAX = 4, 2_000
 """Not every event is a line of the whole cluster's story."""
 BY_OPERATORS = (OPERATORS_ORDER, "admin")
@@ -118,7 +121,9 @@ def history(admin: AdminClient, name: str | None, limit: int, **given: int | Non
     how long there was no owner that served it.
 
     A client is named by its address, with or without the port, or by the name of its producer,
-    consumer or subscription: when it came, left and was refused, and why.
+    consumer or subscription: when it came, left and was refused, and why; for how long losses,
+    standstills and moves of its brokers interrupted it, and limits held its connection. Of a topic,
+    bundle, namespace or tenant these are sums: `interrupted` and `limits list --clients` have each.
     """
     since, until = given["since"], until_of(given["at"], given["until"])
     if name is None:
@@ -158,17 +163,12 @@ def _story(
     if clients:
         notes += _uncounted(admin, since, until)
     newest = sorted(events_by_id.values(), key=lambda event: (event.last, event.id))[-limit:]
-    first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
-    down = [it for it in downtimes(admin, first) if first < it.begin < last]
-    whole_after_ms = -inf if DECISION_ID.fullmatch(name) else inf
-    decisions = _decisions(admin, newest, whole_after_ms, until)
-    parts: list[Shown] = [
-        _lines(_dated_lines(told_once(newest, name), down, _lapses(admin, newest), decisions))
-        or _nothing(admin, name, since, until)
-    ]
+    dated, sums = _story_lines(admin, names, newest, since, until)
+    parts: list[Shown] = [_lines(dated) or _nothing(admin, name, since, until)]
     parts += [
+        sums,
         _load(admin, name, names, (since, until)) or [],
-        _silence(admin, names, until),
+        _silence(admin, names, since, until),
         away_lines(admin, names, since, until),
     ]
     if len(newest) == limit:
@@ -215,6 +215,46 @@ def story_of_all(
     ]
     notes = incomplete(answer.notes)
     return Output(data, (*parts, *notes), status=0 if dated else 1, missing=answer.missing)
+
+
+def _story_lines(
+    admin: AdminClient,
+    names: Sequence[str],
+    newest: Sequence[ArchivedEvent],
+    since: int | None,
+    until: int | None,
+) -> tuple[list[tuple[int, list[str]]], list[str]]:
+    """The lines of one thing's story, and those below it about its clients."""
+    first, last = (newest[0].ts, until or now_ms()) if newest else (0, 0)
+    down = [it for it in downtimes(admin, first) if first < it.begin < last]
+    whole_after_ms = -inf if DECISION_ID.fullmatch(names[0]) else inf
+    decisions = _decisions(admin, newest, whole_after_ms, until)
+    begin_ms = first if since is None else since
+    waits = _waits(admin, names, newest, (begin_ms, until or now_ms()))
+    dated = _dated_lines(told_once(newest, names[0]), down, _lapses(admin, newest), decisions)
+    return sorted([*dated, *waits.dated], key=lambda item: item[0]), [*waits.sums]
+
+
+def _waits(
+    admin: AdminClient,
+    names: Sequence[str],
+    events: Sequence[ArchivedEvent],
+    times: tuple[int, int],
+) -> StoryWaits:
+    """How long clients had to wait in the time of a story, if it is of them, or of what they use:
+    not of a broker, of which `interrupted` has them, or of a decision.
+    """
+    name = names[0]
+    kinds = {event.kind for event in events}
+    of = next((it for it in names if "://" in it), name)
+    if not times[0] or DECISION_ID.fullmatch(name):
+        return StoryWaits()
+    if "/" in of:
+        return waits_of_all(admin, of, times)
+    if kinds & STEPS_OF_CLIENTS:
+        recorded = kinds & {f"{ClientStep.kind}.{it}" for it in ("held", "freed")}
+        return waits_of_client(admin, name, times, with_holds=not recorded)
+    return StoryWaits() if ":" in of else waits_of_all(admin, of, times)
 
 
 def _lapses(admin: AdminClient, events: Sequence[ArchivedEvent]) -> list[Lapse]:
@@ -492,6 +532,9 @@ def _member(event: ArchivedEvent) -> str:
     if change.event == "clients":
         waited = clients_waited(change, over=change.how != UNTIL)
         until = f" {UNTIL}, when they were no longer waited for" if change.how == UNTIL else ""
+        if (change.clients_back or 0) < (change.clients or 0):
+            counted = ", as its leader counted by its last report"
+            until += f"{counted}: {names_missing(change.ts - RETURN_MS_MAX, change.of)}"
         return f"clients of what {change.of} had owned: {waited}{until}"
     if change.event == "placed":
         return f"what {change.of} had owned is served again{took} at most: {bundles}"
@@ -571,11 +614,18 @@ _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
 }
 
 
-def _silence(admin: AdminClient, names: Sequence[str], until: int | None) -> list[str]:
-    """Since when nothing is published to a topic or bundle; `names`: see `_load`."""
+def _silence(
+    admin: AdminClient, names: Sequence[str], since: int | None, until: int | None
+) -> list[str]:
+    """Since when nothing is published to a topic or bundle, and when it was silent before; `names`:
+    see `_load`.
+    """
     bundle = next((it for it in names if "_0x" in it), None)
     of = next((it for it in names if "://" in it), bundle)
-    return [] if of is None else silence_of(admin, of, bundle, until)
+    if of is None:
+        return []
+    before = earlier_silences(admin, of, since, until) if "://" in of else []
+    return [*before, *silence_of(admin, of, bundle, until)]
 
 
 def _rates(part: ArchivedSeries) -> dict[int, float]:

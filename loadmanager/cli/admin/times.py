@@ -64,14 +64,24 @@ class Moment(click.ParamType[int]):
         """Milliseconds since the epoch."""
         if isinstance(value, int):
             return value
-        moment = parse_moment(value, datetime.now(UTC))
+        now = datetime.now(UTC)
+        moment = parse_moment(value, now)
         if moment is None:
             self.fail(f"{value}: {EXPECTED}", param, ctx)
+        if said := said_of_yesterday(value, moment, now):
+            click.echo(said, err=True)
         if self._past and moment > datetime.now(UTC) + timedelta(seconds=AHEAD_S):
             self.fail(f"{value} is in the future: nothing is recorded of it yet", param, ctx)
         if moment.timestamp() < 0:
             self.fail(f"{value} is before 1970: nothing is recorded of it", param, ctx)
         return round(moment.timestamp() * 1000)
+
+
+def said_of_yesterday(text: str, moment: datetime, now: datetime) -> str:
+    """That a time of the day is still to come, so that yesterday's is meant; empty: it is not."""
+    if not _CLOCK.fullmatch(text.strip()) or moment.date() == now.astimezone(moment.tzinfo).date():
+        return ""
+    return f"{text} is still to come today: {clock(moment.timestamp() * 1000)} is taken"
 
 
 def parse_moment(text: str, now: datetime) -> datetime | None:

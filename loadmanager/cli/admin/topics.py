@@ -23,13 +23,14 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.nearest import asked_for, did_you_mean, near_names
 from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
-from loadmanager.cli.admin.times import at_option, clock, since_option, span
+from loadmanager.cli.admin.times import at_option, clock, since_option, span, time_of_day
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
 from loadmanager.leader.documents.findings import (
+    SILENT_MS,
     BacklogsShown,
     BusiestTopicsShown,
     BusyTopic,
@@ -349,7 +350,13 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     missing, unasked = uncounted(admin, answer.no_answer)
     notes += unasked
-    nothing = "no topic that was counted is silent" if missing else "no open topic is silent"
+    of = "topic that was counted" if missing else "open topic"
+    nothing = f"no {of} is silent"
+    notes.append(
+        f"silent: without a message for {span(SILENT_MS)}; one that fell silent later is not "
+        "listed, and one that had a message since neither: `loadmanager admin history TOPIC` tells "
+        "its earlier silences, where they are recorded"
+    )
     headers = ("topic", "silent since", "for", "producers", "consumers", "broker")
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)
@@ -365,34 +372,17 @@ def _topics_at(
     """The topics with the greatest figure of what was recorded at a moment, but for those whose
     figure is 0; `of`: this one, or its partitions.
     """
-    from loadmanager.cli.admin.archives import listed_at, loads_at  # these take time
-    from loadmanager.cli.admin.downtimes import say_down
-    from loadmanager.cli.admin.names_then import nothing_then
-    from loadmanager.cli.admin.nearer_loads import take_nearer
-    from loadmanager.cli.admin.past_owners import bundles_at
-    from loadmanager.leader.owners_then import figures, in_bundle
+    from loadmanager.cli.admin.archives import listed_at
+    from loadmanager.cli.admin.names_then import nothing_then  # these take time
+    from loadmanager.cli.admin.past_topics import topics_then
 
-    past = loads_at(admin, at_ms, "topic_load")
-    say_down(admin, at_ms, past)
-    take_nearer(admin, past, at_ms, "topic_load")
-    recorded: dict[str, dict[str, Any]] = {
-        name: {"topic": name, "broker": loads.broker, "at": loads.ts, **figures(loads, name)}
-        for loads in sorted(past.loads, key=lambda each: each.ts)
-        if loads.broker not in past.unknown
-        for name in loads.figures
-    }
+    recorded, past = topics_then(admin, at_ms)
     topics = [
         each
         for name, each in recorded.items()
         if order(each) > 0 and (not of or str(TopicName.parse(name).partitioned_topic) == of)
     ]
     topics.sort(key=lambda each: (-order(each), each["topic"]))
-    bundles, _ = bundles_at(admin, at_ms)
-    for each in topics[:limit]:
-        topic = TopicName.parse(each["topic"])
-        owners = [it.owner for it in bundles if in_bundle(topic, it.bundle)]
-        if owners:
-            each["broker"] = next(filter(None, owners), None)
     if of and not topics:
         past.notes.append(nothing_then(admin, of, at_ms))
     names = ("msg_rate_in", "msg_rate_out", "backlog_messages", "producers", "consumers")
@@ -402,13 +392,15 @@ def _topics_at(
             *(each[name] for name in names[:2]),
             _bytes_of(each) / 1024,
             *(round(each[name]) for name in names[2:]),
+            time_of_day(each["countedAt"]),
             each["broker"],
+            each["doubt"],
         )
         for each in topics[:limit]
     ]
     headers = (
         *("topic", "msg in/s", "msg out/s", "KiB/s", "backlog"),
-        *("producers", "consumers", "broker"),
+        *("producers", "consumers", "counted", "broker", ""),
     )
     return listed_at(topics[:limit], headers, rows, past, "no such topic is recorded of then")
 

@@ -80,6 +80,6 @@ def with_records(
     if missing := [it for it in absent if misses_clients(it)]:
         begin_ms = min(it.left_at for it in missing) - ONE_LOSS_MS
         with contextlib.suppress(LoadManagerError):
-            waits = interrupted_between(admin, begin_ms, now_ms).waits
-            return [*by_records(absent, waits)]
+            by_name = interrupted_between(admin, begin_ms, now_ms)
+            return [*by_records(absent, by_name.waits, by_name.steps)]
     return [*absent]

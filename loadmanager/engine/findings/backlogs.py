@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from loadmanager.engine.findings import words
 from loadmanager.engine.findings.finding import FindingShown, bounded, command
 from loadmanager.kit.model import Shape
+from loadmanager.kit.text import moment
 from loadmanager.kit.units import MINUTE_MS
 
 BACKLOG_MIN = 1_000
@@ -20,6 +21,8 @@ APART_MS = 45_000
 """Two looks that are so far apart tell it: after a crash, clients may miss the first."""
 UNLISTED_MS = 150_000
 """Two looks, and half of one."""
+LATELY_MS = 165_000
+"""How fast it grows is told over so long, less half a look, where somebody takes some of it."""
 LOOKS_MIN = 6
 """So many looks, at least, tell whether something grows."""
 SUBSCRIPTIONS_MAX = 5_000
@@ -121,6 +124,34 @@ class _Looks:
         first_ms = self.first[0]
         return first_ms if self.last.oldest_ms is None else min(self.last.oldest_ms, first_ms)
 
+    @property
+    def per_minute(self) -> float:
+        """By how many messages a minute it grew lately: over the last minutes, or since the look
+        before if nobody takes it, which can but grow or stand. What it grew by in all says nothing
+        of that: it is the same for ever once it stands.
+        """
+        (first_ms, _), (last_ms, last) = self.first, self.messages[-1]
+        over_ms = APART_MS if self.first is self.untaken else LATELY_MS
+        before_ms, before = next(
+            (it for it in reversed(self.messages) if first_ms <= it[0] <= last_ms - over_ms),
+            self.first,
+        )
+        return (last - before) / max(last_ms - before_ms, 1) * MINUTE_MS
+
+    @property
+    def stands_since_ms(self) -> int | None:
+        """Since which look it has been what it is; None: it was not at the look before, and
+        messages came in the last period of the broker's stats, or are taken.
+        """
+        since_ms, last = self.messages[-1]
+        for at_ms, messages in reversed(self.messages):
+            if messages != last:
+                break
+            since_ms = at_ms
+        if since_ms == self.messages[-1][0] and (self.last.rate_in or not self.last.untaken):
+            return None
+        return since_ms
+
     def grows(self) -> bool:
         """Whether nobody takes it, or less is taken than comes."""
         return self._is_untaken() or self._is_outrun()
@@ -190,12 +221,15 @@ class BacklogFindings:
             began_ms = self._since_ms[topic, looks.last.subscription]
             since_ms[topic] = min(since_ms.get(topic, began_ms), began_ms)
         return bounded(
-            _finding(those, since_ms[topic], holders) for topic, those in by_topic.items()
+            _finding(those, since_ms[topic], holders, now_ms) for topic, those in by_topic.items()
         )
 
 
 def _finding(
-    growing: Sequence[_Looks], since_ms: int, holders: Mapping[_Key, Sequence[str]]
+    growing: Sequence[_Looks],
+    since_ms: int,
+    holders: Mapping[_Key, Sequence[str]],
+    now_ms: int,
 ) -> FindingShown:
     """About a topic, of which these subscriptions' backlogs grow; it names the one that grew most,
     since a sum over subscriptions would grow by more than comes in.
@@ -204,13 +238,12 @@ def _finding(
     backlog, minutes = looks.last, looks.lasted_ms / MINUTE_MS
     ago = "a minute ago" if round(minutes) <= 1 else f"{minutes:.0f} minutes ago"
     others = len(growing) - 1
-    grow = "subscription of the topic grows" if others == 1 else "subscriptions of the topic grow"
-    more = f" The backlog of {others:,} other {grow}, too." if others else ""
+    grew = "subscription of the topic grew" if others == 1 else "subscriptions of the topic grew"
+    more = f" The backlog of {others:,} other {grew}, too." if others else ""
     nobody = f" No consumer is connected to the {'subscription' if backlog.consumers else 'topic'}."
     nobody = nobody if backlog.untaken else ""
     if backlog.oldest_ms is not None:
-        waits = (looks.messages[-1][0] - backlog.oldest_ms) / MINUTE_MS
-        nobody += f" The oldest message was published {waits:,.0f} minutes ago."
+        nobody += f" The oldest message was published at {moment(backlog.oldest_ms)}."
     limits = holders.get((backlog.topic, backlog.subscription), ())
     by_limits = f" Its consumers are held by {' and '.join(limits)}." if limits else ""
     shows = "limits why" if limits else "topics stats"
@@ -218,10 +251,34 @@ def _finding(
         kind="backlog",
         about=backlog.topic,
         since=since_ms,
-        title=words.backlog(backlog.subscription, backlog.topic, looks.grown / minutes),
-        text=f"{backlog.messages:,} messages wait for this subscription, {looks.grown:,} more than "
-        f"{ago}; {backlog.rate_in:,.1f} messages/s come into the topic and "
-        f"{backlog.rate_out:,.1f} go out to all its subscriptions.{more}{nobody}{by_limits}",
+        title=words.backlog(backlog.subscription, backlog.topic, _how(looks, now_ms)),
+        text=f"{_unlisted(looks, now_ms)}{backlog.messages:,} messages wait for this subscription, "
+        f"{looks.grown:,} more than {ago}; {backlog.rate_in:,.1f} messages/s come into the topic "
+        f"and {backlog.rate_out:,.1f} go out to all its subscriptions.{more}{nobody}{by_limits}",
         advice=words.RAISE_THE_LIMIT if limits else words.CATCH_UP,
         command=command(f"loadmanager admin {shows}", backlog.topic),
+    )
+
+
+def _how(looks: _Looks, now_ms: int) -> str:
+    """What the backlog does now: it may have grown, and stand since."""
+    last_ms, messages = looks.messages[-1]
+    since_ms, size = looks.stands_since_ms, words.messages(messages)
+    if last_ms != now_ms:
+        return f"was {size} at {moment(last_ms)}, when it was listed last"
+    if since_ms is not None:
+        return f"stands at {size} since {moment(since_ms)}"
+    if looks.per_minute <= 0:
+        return f"grew to {size}, and does not grow now"
+    return f"grows by {looks.per_minute:,.0f} messages a minute"
+
+
+def _unlisted(looks: _Looks, now_ms: int) -> str:
+    """That the figures are old, if they are."""
+    last_ms = looks.messages[-1][0]
+    if last_ms == now_ms:
+        return ""
+    return (
+        f"No broker that answers lists it since {moment(last_ms)}: it may be moving, or its broker "
+        "was not asked. These are the figures of then. "
     )

@@ -10,7 +10,9 @@ from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.kit.units import HOUR_MS
 
 CHANGES_MIN = 3
-"""So many changes in an hour, beside those of leaders that stopped in order."""
+"""So many changes in an hour, beside those of leaders that stopped in order, and of outages of the
+metadata store.
+"""
 CLUSTER = "the cluster"
 NAMED_MAX = 3
 
@@ -24,11 +26,14 @@ class LeaderChange:
     """The broker that had led."""
     orderly: bool
     """Whether that broker had stopped in order."""
+    by_store: bool = False
+    """Whether the metadata store had given no answer before: that is told by itself."""
 
 
 def often(changes: Sequence[LeaderChange], now_ms: int) -> list[FindingShown]:
     """A finding if the leader changed often in the last hour; changes in order of time."""
-    lately = [it for it in changes if not it.orderly and now_ms - it.at_ms < HOUR_MS]
+    wonders = [it for it in changes if not (it.orderly or it.by_store)]
+    lately = [it for it in wonders if now_ms - it.at_ms < HOUR_MS]
     if len(lately) < CHANGES_MIN:
         return []
     gave_up: dict[str, int] = {}
@@ -44,7 +49,8 @@ def often(changes: Sequence[LeaderChange], now_ms: int) -> list[FindingShown]:
             since=lately[0].at_ms,
             title=f"The leader changed {len(lately)} times in the last hour",
             text=f"These led no longer: {named}{more}; leaders that stopped in order are not "
-            "counted. Every new leader waits for reports before it decides.",
+            "counted, nor those of an outage of the metadata store. Every new leader waits for "
+            "reports before it decides.",
             advice=words.LEADER_LOGS,
             command="loadmanager admin brokers leader",
         )

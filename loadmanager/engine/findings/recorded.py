@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,14 +10,22 @@ from loadmanager.engine.findings.finding import KINDS, FindingShown, Kind
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.kit.units import HOUR_MS, MINUTE_MS
 
-OTHER_WORDS_MS = 10 * MINUTE_MS
-"""A finding that goes on in other words is recorded again after this time."""
+OTHER_FIGURES_MS = 10 * MINUTE_MS
+"""A finding that goes on with figures that are nearly the same is recorded again after this."""
+OTHER_WORDS_MS = 3 * MINUTE_MS
+"""One that goes on with others, or in other words below its title; one with other words in its
+title is recorded at the next look.
+"""
+MATERIAL = 0.25
+"""A figure that changed by this part of the greater is another."""
 SAME_WORDS_MS = HOUR_MS
 """One that goes on in the same words."""
 AT_ONCE: tuple[Kind, ...] = ("lost",)
-"""Kinds whose other words are recorded at once: owners of the bundles are there within seconds."""
+"""Kinds of which any change is recorded at once: owners of the bundles are there within seconds."""
 RECORDED_MS = 2 * HOUR_MS
 """Whatever stands at a moment was recorded within this time before it."""
+_FIGURE = re.compile(r"(?<![\w.:/-])\d[\d,]*(?:\.\d+)?(?=%|[.,;:)]?(?:\s|$))")
+"""A number by itself: none in a name, an address or a moment."""
 _Key = tuple[str, str]
 
 
@@ -53,7 +62,7 @@ class FindingRecords:
                 last = step
             standing[finding.kind, finding.about] = last
         for last in before.values():
-            steps.append(self._step(shown(last), "ended", now_ms))
+            steps.append(self._step(recorded(last), "ended", now_ms))
         self._recorded = others | standing
         return steps
 
@@ -78,16 +87,46 @@ class FindingRecords:
 
 
 def _due(last: FindingStep, now: FindingStep) -> bool:
-    same = (last.title, last.text, last.advice) == (now.title, now.text, now.advice)
-    if now.what in AT_ONCE and not same:
-        return True
-    return now.ts - last.ts >= (SAME_WORDS_MS if same else OTHER_WORDS_MS)
+    before, after = (f"{it.text} {it.advice}" for it in (last, now))
+    if (last.title, before) == (now.title, after):
+        due_ms = SAME_WORDS_MS
+    elif now.what in AT_ONCE or _words(last.title) != _words(now.title):
+        due_ms = 0
+    elif _words(before) != _words(after) or _differs(
+        f"{last.title} {before}", f"{now.title} {after}"
+    ):
+        due_ms = OTHER_WORDS_MS
+    else:
+        due_ms = OTHER_FIGURES_MS
+    return now.ts - last.ts >= due_ms
 
 
-def shown(step: FindingStep) -> FindingShown:
+def _words(text: str) -> str:
+    return _FIGURE.sub("", text)
+
+
+def _differs(before: str, after: str) -> bool:
+    """Whether a figure of texts in the same words is materially another."""
+    pairs = zip(_figures(before), _figures(after), strict=False)
+    return any(abs(was - now) > MATERIAL * max(was, now) for was, now in pairs)
+
+
+def _figures(text: str) -> list[float]:
+    return [float(each.replace(",", "")) for each in _FIGURE.findall(text)]
+
+
+class RecordedFinding(FindingShown, kw_only=True):
+    """What was wrong at a moment, in its last words before."""
+
+    recorded_at: int
+    """When its words and figures were so: later ones hardly differed, or for three minutes."""
+
+
+def recorded(step: FindingStep) -> RecordedFinding:
     """The finding that a record is of."""
     kind: Kind = next((each for each in KINDS if each == step.what), KINDS[0])
-    return FindingShown(
+    return RecordedFinding(
+        recorded_at=step.ts,
         kind=kind,
         about=step.about,
         since=step.since,
@@ -104,12 +143,12 @@ class FindingsThen:
 
     looked: bool
     """Whether the leader of then had looked; else it did not know yet what was wrong."""
-    findings: list[FindingShown]
+    findings: list[RecordedFinding]
     """What stood in its term."""
     leader_before: str | None
     """The one of the term before, if that ended within the hour; None also if that found nothing.
     """
-    before: list[FindingShown]
+    before: list[RecordedFinding]
     """What stood at the end of that term, and the leader of then had not found again."""
 
 
@@ -129,7 +168,7 @@ def findings_then(
     epoch, begun_ms = term
     now = _standing(terms.get(epoch, []))
     earlier = max((each for each in terms if each < epoch), default=None)
-    before = dict[_Key, FindingShown]()
+    before = dict[_Key, RecordedFinding]()
     if earlier is not None and at_ms - begun_ms < HOUR_MS:
         before = _standing(terms[earlier])
     left = [finding for key, finding in before.items() if key not in now]
@@ -141,16 +180,16 @@ def findings_then(
     )
 
 
-def _standing(steps: Iterable[FindingStep]) -> dict[_Key, FindingShown]:
+def _standing(steps: Iterable[FindingStep]) -> dict[_Key, RecordedFinding]:
     """What had begun and not ended, of the steps of one term, the oldest first."""
-    standing = dict[_Key, FindingShown]()
+    standing = dict[_Key, RecordedFinding]()
     for step in steps:
         if step.event in ("began", "again"):
-            standing[step.what, step.about] = shown(step)
+            standing[step.what, step.about] = recorded(step)
         elif step.event == "ended":
             standing.pop((step.what, step.about), None)
     return standing
 
 
-def _ordered(findings: Iterable[FindingShown]) -> list[FindingShown]:
+def _ordered(findings: Iterable[RecordedFinding]) -> list[RecordedFinding]:
     return sorted(findings, key=lambda it: (KINDS.index(it.kind), it.about))

@@ -119,9 +119,14 @@ def clock(broker: str, ahead_ms: float) -> str:
     return f"The clock of {broker} is {abs(ahead_ms) / 1000:.1f} s {way}"
 
 
-def backlog(subscription: str, topic: str, per_minute: float) -> str:
-    """A title."""
-    return f"The backlog of {subscription} at {topic} grows by {per_minute:,.0f} messages a minute"
+def messages(count: int) -> str:
+    """So many of them."""
+    return f"{count:,} {'message' if count == 1 else 'messages'}"
+
+
+def backlog(subscription: str, topic: str, how: str) -> str:
+    """A title; `how`: what it does."""
+    return f"The backlog of {subscription} at {topic} {how}"
 
 
 def lost(broker: str) -> str:

@@ -34,9 +34,10 @@ BROKER = (
     *("usage", *TRAFFIC, "bundles", "topics", "producers", "consumers"),
     *(f"{resource}_{part}" for resource in RESOURCES for part in ("usage", "limit")),
 )
+DELIVERED = ("delivered_messages_per_s", "delivered_bytes_per_s")
 LIMIT = (
     *("configured_messages_per_s", "configured_bytes_per_s"),
-    *("delivered_messages_per_s", "delivered_bytes_per_s"),
+    *DELIVERED,
     *("held", "waited_ms", "queue_length"),
 )
 CLUSTER = "cluster"
@@ -76,7 +77,12 @@ def _broker(record: BrokerLoad) -> tuple[str, tuple[float, ...]]:
 
 
 def _limit(record: Throttle) -> tuple[str, tuple[float, ...]]:
-    figures = tuple(getattr(record, column) for column in LIMIT)
+    """What a limit delivered is kept as the mean of the time in which it had its rates."""
+    stood_ms = record.interval_ms if record.stood_ms is None else max(record.stood_ms, 1)
+    whole = record.interval_ms / stood_ms
+    figures = tuple(
+        getattr(record, column) * (whole if column in DELIVERED else 1.0) for column in LIMIT
+    )
     return limit_name(record.level, record.limit), figures
 
 
@@ -111,7 +117,7 @@ def _of_change(record: AuditedChange) -> Iterator[str]:
         yield SETTINGS
     if record.what.startswith(STOPS):
         yield record.broker
-    yield from _named_by_path(record.path or "")
+    yield from named_by_path(record.path or "")
     if record.path is None:
         for bundle in dict.fromkeys(_BUNDLE.findall(f"{record.what} {record.after}")):
             yield from _with_namespace(unquote(bundle))
@@ -154,7 +160,7 @@ def _documents(path: str) -> Iterator[str]:
         yield from (path, path.rpartition("/")[0])
 
 
-def _named_by_path(path: str) -> Iterator[str]:
+def named_by_path(path: str) -> Iterator[str]:
     """What a stored document is about."""
     for root in (paths.TOPIC_POLICIES, paths.PARTITIONED_TOPICS, paths.MANAGED_LEDGERS):
         parts = path.removeprefix(f"{root}/").split("/")

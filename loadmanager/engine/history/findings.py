@@ -16,9 +16,10 @@ class FindingStep(Record, kw_only=True):
     epoch: int
     """The leader's term."""
     event: str
-    """`began`, `again` (it is still so: in other words than at the last record, after ten minutes
-    at the earliest, those of a lost broker at once; or once an hour), `ended`, or `looked`: the
-    first look of a term, and one each hour.
+    """`began`, `again` (it is still so: with other words in its title, at the next look; with other
+    words below it, or figures that differ by a quarter, three minutes after the last record at the
+    earliest; with figures that hardly differ, ten; a lost broker at once; in the same words once
+    an hour), `ended`, or `looked`: the first look of a term, and one each hour.
     """
     what: str = ""
     """The kind of finding; empty for `looked`, as the next four."""

@@ -51,9 +51,11 @@ class MemberChange(Record, kw_only=True):
     same_process: bool | None = None
     """Of `back`: false if it was restarted."""
     clients: int | None = None
-    """Of `clients`, as the next three: those that its bundles had, as it had last published. Of
+    """Of `clients`, as the next four: those that its bundles had, as it had last published. Of
     `stood`: those that it has, by its last report.
     """
+    clients_at: int | None = None
+    """When it had published that, ms since the epoch: some may have ended by themselves after."""
     clients_back: int | None = None
     """Those of them that were served again."""
     clients_waited_ms: float | None = None

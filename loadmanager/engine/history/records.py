@@ -3,8 +3,10 @@
 The exporter writes them, the analysis reads them with a schema that is derived from these classes.
 
 Rates are messages/s, throughputs bytes/s, times milliseconds since the epoch. `interval_ms` is how
-long a sample stands for. A later version of the schema adds fields and never changes the meaning of
-one.
+long a sample stands for: a broker counts, and its rates are the means of that time, so that rate ×
+time is what was carried. Brokers until version 0.3.0 recorded what they had measured last, as the
+daemon beside a Pulsar does, which counts nothing. A later version of the schema adds fields and
+never changes the meaning of one.
 """
 
 from __future__ import annotations

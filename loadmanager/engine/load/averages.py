@@ -35,7 +35,7 @@ number of the broker that sampled the bundle last, `LAST` that sample in bytes/s
 """
 COLUMNS = 17
 NOBODY = 0.0
-QUICK_WEIGHT, QUICK_RISE = 0.3, 3.0
+QUICK_WEIGHT, QUICK_RISE = 0.3, 5.0
 """The weight of the last sample in a quick average, in which it counts as at most so many times the
 average or the sample before: a counter may be wrong once.
 """

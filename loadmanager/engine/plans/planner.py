@@ -46,7 +46,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic
 from loadmanager.engine.strategies.shedding.lost_traffic import NOTHING_CAME, Came
-from loadmanager.engine.strategies.shedding.modelled import Lately, ModelledBrokers
+from loadmanager.engine.strategies.shedding.modelled import Left, ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
@@ -167,7 +167,7 @@ def planning(
     yield
     emptied = goal.broker if isinstance(goal, Emptied) else None
     cluster = ModelledBrokers(
-        snapshot, model, DIFFERENCE, Lately(leaving=leaving or {}, came=came), emptied=emptied
+        snapshot, model, DIFFERENCE, Left(leaving=leaving or {}, came=came), emptied=emptied
     )
     cluster.intake_max = math.inf
     yield

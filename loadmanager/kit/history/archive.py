@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,8 @@ from loadmanager.kit.files.worker import Worker
 from loadmanager.kit.history.archive_answers import (
     ArchivedEvent,
     ArchivedEvents,
+    ArchivedSum,
+    ArchivedSums,
     ArchivePart,
     UnrecordedSpan,
 )
@@ -37,9 +39,9 @@ from loadmanager.kit.history.archive_file import (
     put_aside,
 )
 from loadmanager.kit.history.archive_reader import ArchiveReader, DamagedError
-from loadmanager.kit.history.catalogue import Catalogue, EventsOf
+from loadmanager.kit.history.catalogue import Catalogue, EventsOf, FiguresOf
 from loadmanager.kit.history.layout import cluster_folder, safe_name
-from loadmanager.kit.history.port import HistoryRecord
+from loadmanager.kit.history.port import HistoryRecord, LoadRecord
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.telemetry import Sample, counter, gauge
@@ -133,6 +135,8 @@ class Archive:
         """Those that are to be written."""
         self.unrecorded: dict[str, Callable[[], Sequence[HistoryRecord]]] = {}
         """Kind of event → what tells those that are counted, and recorded later."""
+        self.present: dict[str, Callable[[], Awaitable[Sequence[LoadRecord]]]] = {}
+        """Kind of load → what tells those of the time that is not recorded yet."""
         self.written = self.dropped = self.failures = self.forgotten = self.bytes_used = 0
 
     # Of the event loop
@@ -234,6 +238,37 @@ class Archive:
             events.sort(key=lambda it: (it.ts, it.id), reverse=True)
             answer.cut_off = answer.cut_off or len(events) > limit
             answer.events = events[:limit]
+        return answer
+
+    async def sums(
+        self,
+        kind: str,
+        columns: Sequence[str],
+        times: tuple[int, int],
+        limit: int,
+        part: str | None = None,
+    ) -> ArchivedSums:
+        """See `ArchiveReader.sums`; with what this broker has counted since its last record, if
+        that began within the time.
+        """
+        lasts: Sequence[LoadRecord] = ()
+        if part in (None, self._broker) and kind in self.present:
+            lasts = await self.present[kind]()
+            await self.settle()  # what was recorded before that is in the file then
+        answer = await self.ask(lambda file: file.sums(kind, columns, times, limit), part)
+        rule = self._catalogue[kind]
+        assert isinstance(rule, FiguresOf)
+        rows = {row.name: row for row in answer.rows}
+        for record in lasts:
+            if not times[0] <= record.ts - record.interval_ms < times[1]:
+                continue
+            name, figures = rule.row(record)
+            of = [figures[rule.columns.index(column)] for column in columns]
+            if any(of):
+                row = rows.setdefault(name, ArchivedSum(name, [0.0] * len(of), 0))
+                row.sums = [a + b for a, b in zip(row.sums, of, strict=True)]
+                row.lasted_ms += record.interval_ms
+        answer.rows = [rows[name] for name in sorted(rows)]
         return answer
 
     def _of(self, record: HistoryRecord) -> Iterable[str]:

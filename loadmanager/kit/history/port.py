@@ -13,6 +13,12 @@ class HistoryRecord(Protocol):
     """Milliseconds since the epoch."""
 
 
+class LoadRecord(HistoryRecord, Protocol):
+    """A record of a time that ended at `ts`."""
+
+    interval_ms: int
+
+
 class History(Protocol):
     """Keeps the records of a broker or a fleet daemon."""
 

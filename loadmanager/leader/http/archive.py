@@ -192,13 +192,13 @@ class ArchiveRoutes:
     @operation(ArchivedSums, query=(SINCE, UNTIL, LIMITS, PART), also=NONE)
     async def waits(self, request: web.Request) -> web.Response:
         """How often and for how long limits of the broker that is asked had producers and
-        subscriptions wait, over a time: sums of what was recorded each minute.
+        subscriptions wait, over a time: sums of what was recorded each minute, and of what it has
+        counted since.
         """
         since, until = SINCE.whole(request), UNTIL.whole(request)
         if until <= since:
             raise BadInputError("until must be after since")
         limit = LIMITS.whole(request)
-        answer = await self._archive().ask(
-            lambda file: file.sums(Throttle.kind, WAITS, (since, until), limit), PART.text(request)
-        )
+        part = PART.text(request)
+        answer = await self._archive().sums(Throttle.kind, WAITS, (since, until), limit, part)
         return shown(answer)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
@@ -40,7 +41,7 @@ class TopicTraffic:
     backlog_messages: int = 0
     """Of all subscriptions together."""
     backlogs: Sequence[SubscriptionBacklog] = ()
-    """The subscriptions with messages to acknowledge."""
+    """The subscriptions with messages to acknowledge, and those that had many lately."""
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
     subscriptions: int = 0
@@ -48,6 +49,19 @@ class TopicTraffic:
     """What it has stored, also what every subscription has acknowledged."""
     published_ms: int | None = None
     """When the last message came; None: none since it was opened, and of before it is not known."""
+
+
+class CountedTraffic(NamedTuple):
+    """What was counted, since it was counted before."""
+
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def plus(self, other: CountedTraffic) -> CountedTraffic:
+        """Both together."""
+        return CountedTraffic(*map(add, self, other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +177,29 @@ class Hosting(Protocol):
     def usage(self) -> HostUsage:
         """The host's own use of resources."""
         ...
+
+
+class TrafficCounter(Protocol):
+    """What a host counts. Only who records takes the counts."""
+
+    def take_carried(self, bundle: str) -> Mapping[str, CountedTraffic]:
+        """Full name → what each open topic of a bundle carried since it was asked before."""
+        ...
+
+    def take_closed(self) -> Mapping[str, CountedTraffic]:
+        """Bundle → what its topics that were closed since this was asked carried until then, and
+        had not been asked for.
+        """
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A host that counts what it carries, so that what is recorded are means over the whole time
+    between two records.
+    """
+
+    counter: TrafficCounter
 
 
 @runtime_checkable

@@ -143,6 +143,14 @@ async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> No
         assert str(topics[1]) not in out
         status, out, _ = await shell.run("topics", "backlogs", "--least", "9000")
         assert (status, out) == (0, "no topic has a backlog of 9,000 messages")
+        core = broker.parts.hosting.serving.open_topics[str(topics[0])].core
+        core.subscriptions["s1"].expire_until(core.log.end_id)
+        await broker.measure()  # nothing is left, which is told: else nobody can tell
+        answer = await served.get("/loadmanager/v1/backlogs?local=true", at=1)
+        listed = [it for it in answer["brokers"][served.broker_id(1)] if it["subscription"] == "s1"]
+        assert [it["messages"] for it in listed] == [10, 0]
+        await findings.step()
+        assert [*findings.watch._backlogs._looks] == [(str(topics[0]), "s2")]
 
 
 @pytest.mark.parametrize("command", ["backlogs", "busiest", "silent"])
@@ -191,6 +199,7 @@ async def test_which_topics_fell_silent(capsys: pytest.CaptureFixture[str]) -> N
         shown = [line.split()[0] for line in out.splitlines()[1:4]]
         assert (status, shown) == (0, [str(topics[it]) for it in ("lately", "long ago", "waits")])
         assert " 5 min " in out
+        assert "silent: without a message for 60 s; one that fell silent later is not listed" in out
         assert "no message came since the topic was opened" in out
         assert str(topics["busy"]) not in out
         assert str(topics["nobody's"]) not in out

@@ -338,9 +338,9 @@ def test_a_broker_that_was_away_and_is_filled_again() -> None:
 # Leaders
 
 
-def _terms(*brokers: str, orderly: bool = False) -> list[LeaderChange]:
+def _terms(*brokers: str, orderly: bool = False, by_store: bool = False) -> list[LeaderChange]:
     return [
-        LeaderChange(minute * MINUTE_MS, before, orderly=orderly)
+        LeaderChange(minute * MINUTE_MS, before, orderly=orderly, by_store=by_store)
         for minute, before in enumerate(brokers, 1)
     ]
 
@@ -360,8 +360,12 @@ def test_a_leader_that_changes_often() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [_terms("b1", "b2", "b3", "b4", orderly=True), _terms("b1", "b2")],
-    ids=["rolling restart", "two that were lost"],
+    [
+        _terms("b1", "b2", "b3", "b4", orderly=True),
+        _terms("b1", "b1", "b2", "b2", by_store=True),
+        _terms("b1", "b2"),
+    ],
+    ids=["rolling restart", "outages of the store", "two that were lost"],
 )
 def test_leaders_of_an_ordinary_day(changes: list[LeaderChange]) -> None:
     """Leaders that stop in order are no finding, nor are one or two that do not."""
@@ -612,7 +616,7 @@ def test_a_backlog_that_grows() -> None:
     (finding,) = _backlogs(day, sizes[9:10], consumers=0)
     topic = "persistent://acme/orders/in"
     assert (finding.kind, finding.about, finding.since) == ("backlog", topic, MINUTE_MS)
-    assert finding.title == f"The backlog of billing at {topic} grows by 844 messages a minute"
+    assert finding.title == f"The backlog of billing at {topic} grows by 733 messages a minute"
     assert (
         "8,600 messages wait for this subscription, 7,600 more than 9 minutes ago" in finding.text
     )
@@ -647,14 +651,23 @@ def test_a_backlog_that_nobody_takes_is_found_at_the_second_look_of_a_leader() -
     assert finding.title.endswith("grows by 1,200 messages a minute")
     assert "1,200 more than a minute ago" in finding.text
     assert "No consumer is connected to the subscription." in finding.text
-    assert finding.text.endswith(" The oldest message was published 16 minutes ago.")
+    assert finding.text.endswith(" The oldest message was published at 1970-01-01T00:05:00Z.")
     (finding,) = found(2, _untaken(2, oldest=5))
     assert finding.since == 5 * MINUTE_MS
     assert found(3, _untaken(3, oldest=None, own_consumers=1)) == []
     assert found(4, _untaken(4, oldest=23)) == []
     assert found(5, _untaken(5, oldest=23)) == []  # it has been so for two minutes
     assert found(6, _untaken(6, oldest=23))
-    assert found(7, _untaken(6, oldest=23)) != []  # the topic is quiet for a moment
+    (finding,) = found(7, _untaken(6, oldest=23))  # the topic is quiet
+    assert finding.title.endswith("in stands at 8,200 messages since 1970-01-01T00:26:00Z")
+    (finding,) = found(9, _untaken(6, oldest=23))
+    assert finding.title.endswith("in stands at 8,200 messages since 1970-01-01T00:26:00Z")
+    (finding,) = found(10, _untaken(6.5, oldest=23))
+    assert finding.title.endswith("grows by 600 messages a minute")
+    quiet = msgspec.structs.replace(_untaken(6.7, oldest=23), rate_in=0.0)
+    (finding,) = found(11, quiet)  # it grew since the look before, and no message comes any more
+    assert finding.title.endswith("in stands at 9,040 messages since 1970-01-01T00:31:00Z")
+    assert found(12, _untaken(-0.99, oldest=None, own_consumers=1)) == []
 
 
 def test_a_backlog_that_nobody_takes_and_whose_oldest_message_is_not_known() -> None:
@@ -698,13 +711,34 @@ def test_backlogs_of_two_subscriptions_of_a_topic() -> None:
     assert finding.about == slow.topic
     assert finding.title == f"The backlog of billing at {slow.topic} grows by 600 messages a minute"
     assert finding.text.startswith("7,600 messages wait for this subscription, 6,000 more than 10")
-    assert "The backlog of 1 other subscription of the topic grows, too." in finding.text
+    assert "The backlog of 1 other subscription of the topic grew, too." in finding.text
     for minute in range(12, 24):
         slow, still = _backlog(1_000 + 200 * minute, "audit"), _backlog(7_600)
         findings = day.look(backlogs={"b1": [slow, still]})
     (finding,) = findings
     assert "backlog of audit" in finding.title
     assert "other" not in finding.text
+
+
+def test_a_backlog_that_is_taken_no_longer_grows() -> None:
+    """It grew over ten minutes, shrinks for three, and stands: nothing says that it grows."""
+    day, sizes = Day(), [1_000 + 900 * minute for minute in range(14)]
+    _backlogs(day, sizes)
+    (finding,) = _backlogs(day, [12_500, 12_400, 12_300])
+    assert finding.title.endswith("in grew to 12,300 messages, and does not grow now")
+    (finding,) = _backlogs(day, [12_300])
+    assert finding.title.endswith("in stands at 12,300 messages since 1970-01-01T00:17:00Z")
+
+
+def test_figures_that_are_old_say_so() -> None:
+    """No broker lists the subscription at this look."""
+    day = Day()
+    (finding,) = _backlogs(day, [1_000 * minute for minute in range(1, 14)])
+    assert "listed" not in finding.title
+    (finding,) = day.look(backlogs={"b2": []})
+    then = "1970-01-01T00:13:00Z"
+    assert finding.title.endswith(f"in was 13,000 messages at {then}, when it was listed last")
+    assert finding.text.startswith(f"No broker that answers lists it since {then}: ")
 
 
 def _at_times(times_s: Sequence[float]) -> list[list[str]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec.structs import replace
+
 from loadmanager.engine.findings.finding import FindingShown, Kind
 from loadmanager.engine.findings.recorded import RECORDED_MS, FindingRecords, findings_then
 from loadmanager.engine.history.findings import FindingStep
@@ -21,7 +24,7 @@ def events(steps: list[FindingStep]) -> list[tuple[str, str]]:
 
 
 def test_beginnings_changes_and_ends_are_recorded() -> None:
-    """Other words after ten minutes, the same ones after an hour, as that it is looked; nothing
+    """Other words after three minutes, the same ones after an hour, as that it is looked; nothing
     while nothing changes.
     """
     records = FindingRecords("b1", 7)
@@ -30,12 +33,39 @@ def test_beginnings_changes_and_ends_are_recorded() -> None:
     assert records.step([one], DAY + 59 * MINUTE_MS) == []
     assert events(records.step([one], DAY + HOUR_MS)) == [("looked", ""), ("again", "b2")]
     other = a_finding("b2", "worse")
-    assert records.step([other], DAY + HOUR_MS + 9 * MINUTE_MS) == []
-    (again,) = records.step([other], DAY + HOUR_MS + 10 * MINUTE_MS)
+    assert records.step([other], DAY + HOUR_MS + 2 * MINUTE_MS) == []
+    (again,) = records.step([other], DAY + HOUR_MS + 3 * MINUTE_MS)
     assert (again.event, again.text, again.epoch, again.broker) == ("again", "worse", 7, "b1")
     steps = records.step([a_finding("b3")], DAY + 2 * HOUR_MS)
     assert events(steps) == [("looked", ""), ("began", "b3"), ("ended", "b2")]
     assert FindingRecords("b1", 8).step([], DAY)[0].event == "looked"
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "minutes"),
+    [
+        ("it stands", "1,000 messages of 127.0.0.1:8080 at 2026-11-30T21:34:13Z", 1),
+        ("it grows by 700", "1,000 messages of 127.0.0.1:8080 at 2026-11-30T21:34:13Z", 3),
+        ("it grows by 1,000", "1,500 messages of 127.0.0.1:8080 at 2026-11-30T21:34:13Z", 3),
+        ("it grows by 1,000", "1,000 messages of 127.0.0.1:8080 at 2026-11-30T21:40:13Z", 3),
+        ("it grows by 800", "1,200 messages of 127.0.0.1:8080 at 2026-11-30T21:34:13Z", 10),
+    ],
+    ids=["title", "its figure", "figure", "moment", "nearly the same"],
+)
+def test_how_soon_a_change_is_recorded(title: str, text: str, minutes: int) -> None:
+    """The sooner, the more the earlier words are wrong; what is shown of a moment says when."""
+    records = FindingRecords("b1", 7)
+    first = "1,000 messages of 127.0.0.1:8080 at 2026-11-30T21:34:13Z"
+    it = replace(a_finding("b2", first), title="it grows by 1,000")
+    other = replace(it, title=title, text=text)
+    steps = records.step([it], DAY)
+    for minute in range(1, 11):
+        steps += records.step([other], DAY + minute * MINUTE_MS)
+    recorded = [step.ts - DAY for step in steps if step.event == "again"]
+    assert recorded == [minutes * MINUTE_MS]
+    for minute, of_ms in ((minutes, DAY + minutes * MINUTE_MS), (minutes - 0.1, DAY)):
+        (then,) = findings_then(steps, (7, DAY), round(DAY + minute * MINUTE_MS)).findings
+        assert then.recorded_at == of_ms
 
 
 def test_what_becomes_of_a_lost_broker_is_recorded_at_once() -> None:

@@ -22,7 +22,7 @@ def a_sample(bytes_s: float) -> NamespaceBundleStats:
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
 def test_the_first_sample_counts_whole(samples: list[float]) -> None:
     """The first sample replaces what was expected; each later one weighs the same, but for what is
-    more than three times what was there before.
+    more than five times what was there before.
     """
     averages, quick, before = BundleAverages(), samples[0], samples[0]
     for number, bytes_s in enumerate(samples):
@@ -48,7 +48,8 @@ def test_brokers() -> None:
     last = averages.traffic("last", brokers)
     assert np.array_equal(last.totals(last.bytes_s), [0.0, 30.0, 0.0])
     quick = averages.traffic("quick", brokers)
-    expected = 6 + QUICK_WEIGHT * (QUICK_RISE * 6 - 6)
+    counted = sum(min(10.0, QUICK_RISE * each) for each in (1.0, 2.0, 3.0))
+    expected = 6 + QUICK_WEIGHT * (counted - 6)
     assert quick.totals(quick.bytes_s) == pytest.approx([0.0, expected, 0.0])
     assert averages.quick_of("t/nobody/0") == 0
 

@@ -30,7 +30,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic, surplus
 from loadmanager.engine.strategies.shedding.by_sensors import SHOWN_FULL
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST, Came
-from loadmanager.engine.strategies.shedding.modelled import FullBrokers, Lately, ModelledBrokers
+from loadmanager.engine.strategies.shedding.modelled import FullBrokers, Left, ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import MOVES_MAX, BestMove, MoveSearch
@@ -114,7 +114,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         snapshot,
         model,
         settings.of(BalancedSettings).difference / 100,
-        Lately(leaving=memory.leaving, far=memory.far.keys(), came=memory.came),
+        Left(leaving=memory.leaving, far=memory.far.keys(), came=memory.came),
         full=FullBrokers(
             [broker for broker, ms in full_ms.items() if snapshot.now_ms - ms >= FULL_FOR_MS],
             _relieved(memory, model, snapshot),

@@ -38,7 +38,7 @@ RISES = 1.5
 """A broker whose traffic is so many times what is known of its bundles gives nothing in a cycle,
 unless it is full.
 """
-CATCH_UP, CATCH_UP_MS = 1.5, 5 * MINUTE_MS
+CATCH_UP, CATCH_UP_MS = 3.0, 5 * MINUTE_MS
 """A bundle that came so lately counts as at most so many times what it carried before."""
 ASKED, EXPLAINED, HELPS_BELOW = 1.05, 0.85, 0.9
 """A broker that stays full counts as asked for the first figure at least, if the model has it above
@@ -117,7 +117,7 @@ def _settling(snapshot: ClusterSnapshot, traffic: Traffic, came: Mapping[str, Ca
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lately:
+class Left:
     """What earlier cycles and plans have left behind."""
 
     leaving: Mapping[str, str] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class ModelledBrokers:
         snapshot: ClusterSnapshot,
         model: UsageModel,
         difference: float,
-        lately: Lately,
+        left: Left,
         *,
         emptied: str | None = None,
         full: FullBrokers | None = None,
@@ -170,8 +170,8 @@ class ModelledBrokers:
         self.reach = Reach(snapshot)
         self._snapshot, self._model = snapshot, model
         self.names, self._row_of = columns.names, columns.row_of
-        self.leaving = dict(self._left(lately.leaving))
-        self._work = _BundleWork(snapshot, model, lately.came)
+        self.leaving = dict(self._left(left.leaving))
+        self._work = _BundleWork(snapshot, model, left.came)
         carried = self._carried()
         usages = model.usages(carried)
         self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
@@ -204,7 +204,7 @@ class ModelledBrokers:
         self._of_clients = _part_of_clients(snapshot.pause_s)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
-        self.far = self._far(lately.far)
+        self.far = self._far(left.far)
         """True for brokers that are brought near the mean."""
         if full is not None:
             self._apart, self._rises = self._waits(difference)
