@@ -17,6 +17,11 @@ def printable(text: str) -> str:
     )
 
 
+def count_of(count: int, noun: str) -> str:
+    """The number with its noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def moment(at_ms: int) -> str:
     """A time (ms since the epoch) as UTC to the second, for people; one out of bounds is the bound.
 

@@ -15,6 +15,7 @@ from itertools import count
 import msgspec
 
 from loadmanager.engine.history.records import AuditedChange
+from loadmanager.engine.plans.goals import NAMES_SHOWN
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written, change_id
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
@@ -46,6 +47,10 @@ AGAIN_S = 1.0
 TEXT_MAX = 2_000
 """Characters of a document, before or after, that are kept."""
 WHAT_MAX = 1_000
+NAMES_TEXT_MAX = 500
+"""Characters of the names in an order to reach a goal."""
+MOVES_OF_GOALS = frozenset({"progress", "underWay", "compared", "afterwards"})
+"""Fields of such an order that say which moves were shown, or what came of it."""
 HIDDEN = "*****"
 """What is shown of a secret."""
 NOT_NAMED = "more documents were changed by this request"
@@ -175,6 +180,8 @@ class AuditLog:
                 None if written.after is None else "{}",
             )
         before, after = _fields(written.before), _fields(written.after)
+        if written.path.startswith(f"{paths.GOALS}/"):
+            before, after = _asked_of_goal(before), _asked_of_goal(after)
         if isinstance(before, dict) and isinstance(after, dict):
             same = {name for name in before.keys() & after.keys() if before[name] == after[name]}
             before, after = (
@@ -212,6 +219,36 @@ def _fields(value: bytes | None) -> object:
         return msgspec.json.decode(value) if value else {}
     except (ValueError, RecursionError):
         return value[:TEXT_MAX].decode(errors="replace")
+
+
+def _asked_of_goal(order: object) -> object:
+    """What was asked of an order to reach a goal, and how many moves were planned: not the moves,
+    which would leave no room for it.
+    """
+    if not isinstance(order, dict):
+        return order
+    fields = {name: it for name, it in order.items() if name not in MOVES_OF_GOALS}
+    promise = order.get("promise")
+    if isinstance(promise, dict):
+        curve = promise.get("curve")
+        last = curve[-1:] if isinstance(curve, list) else []
+        fields["promise"] = {**promise, "curve": last}
+    for within, names in (("goal", "names"), ("limits", "stay")):
+        part = fields.get(within)
+        if isinstance(part, dict) and isinstance(part.get(names), list):
+            fields[within] = {**part, names: _some(part[names])}
+    return fields
+
+
+def _some(names: list[object]) -> list[object]:
+    """As many names as there is room for, and how many others there are; a few in all."""
+    room, fit = NAMES_TEXT_MAX, 0
+    while fit < len(names) and (room := room - len(str(names[fit]))) >= 0:
+        fit += 1
+    if fit == len(names) <= NAMES_SHOWN:
+        return names
+    fit = min(fit, NAMES_SHOWN - 1)
+    return [*names[:fit], f"… and {len(names) - fit} more"]
 
 
 def _clipped(text: str | None) -> str | None:

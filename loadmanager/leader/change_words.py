@@ -9,7 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+
+from loadmanager.engine.plans.goals import PlanLimits, bounds_of
+from loadmanager.engine.plans.order import ORDERS_MAX
 from loadmanager.kit.metadata import paths
+from loadmanager.kit.text import count_of
 
 VALUES_MAX = 200
 """Characters of values that a line shows."""
@@ -130,7 +135,11 @@ def _of_its_own(
 ) -> str | None:
     """The words for documents of which not the values are told; None: it is another one."""
     if path.startswith(f"{paths.GOALS}/"):
-        if before is None and after is not None:
+        if after is None:
+            goal = paths.decode(paths.last(path))
+            had = "which had ended or was not approved"
+            return f"forgot the goal {goal}, {had}: no more than {ORDERS_MAX} are kept"
+        if before is None:
             return _ordered(path, after)
         drained = re.fullmatch(_CORDON, asked)
         return _drain_order(path, unquote(drained[1]), after) if drained else done
@@ -250,7 +259,18 @@ def _ordered(path: str, after: str) -> str:
     aim = aims.get(of("kind"), "")
     done = "proposed" if order.get("state") == '"proposed"' else "ordered"
     text = f"{done} the goal {paths.decode(paths.last(path))}"
-    return f"{text}: {aim}" if aim else text
+    return "; ".join([f"{text}: {aim}", *_limits_of_goal(after)]) if aim else text
+
+
+def _limits_of_goal(after: str) -> list[str]:
+    """What a goal may cost at most, and how many moves were planned."""
+    try:
+        document = msgspec.json.decode(after)
+        bounds = bounds_of(msgspec.convert(document.get("limits", {}), PlanLimits))
+        moves = document.get("promise", {}).get("curve", [])[-1:]
+        return bounds + [f"{count_of(it['moves'], 'move')} planned" for it in moves]
+    except (msgspec.MsgspecError, AttributeError, TypeError, KeyError):
+        return []
 
 
 def _drain_order(path: str, broker: str, after: str | None) -> str:

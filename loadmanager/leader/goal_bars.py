@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.plans.goals import Emptied, Goal
 from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.engine.strategies.filters import REFUSES
-from loadmanager.engine.strategies.plan import Skip
+from loadmanager.engine.strategies.guards import together
+from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.shedding.lost_traffic import LOST
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
@@ -92,7 +93,46 @@ class GoalWait:
         waits = snapshot.now_ms - self.arriving_since_ms < LATEST_MS
         count = len(coming & self.arriving) if waits else 0
         text = f"{count} bundles are on their way to brokers whose reports do not have them yet"
+        if count == 1:
+            text = "1 bundle is on its way to a broker whose reports do not have it yet"
         return Bar(Reason("UnderWay", text), snapshot.now_ms + SOON_MS) if count else None
+
+
+def grace_of(snapshot: ClusterSnapshot, moves: Sequence[Unload], grace_ms: float) -> Bar | None:
+    """The wait for those of these moves whose bundles were moved lately; None if none was."""
+    now_ms, recent = snapshot.now_ms, snapshot.recently_unloaded_ms
+    since_ms = [recent[move.bundle] for move in moves if move.bundle in recent]
+    if not since_ms:
+        return None
+    ends_ms, last_ms = (round(at(since_ms) + grace_ms) for at in (min, max))
+    first_ms = ends_ms if len(since_ms) == len(moves) else 0
+    lately = "that would have to move {} moved lately"
+    if len(since_ms) == 1:
+        text = f"1 bundle {lately.format('was')}; it waits for its grace period until "
+    else:
+        text = f"{len(since_ms)} bundles {lately.format('were')}; they wait for their grace "
+        text += "periods, the first until "
+    again_ms = min(max(ends_ms, now_ms + SOON_MS), now_ms + LATEST_MS)
+    return Bar(Reason("GracePeriod", text + moment(ends_ms)), again_ms, first_ms, last_ms)
+
+
+def without_recent(snapshot: ClusterSnapshot, plan: GoalPlan) -> GoalPlan:
+    """The moves of a plan that may be made now: of bundles that were not moved lately. What the
+    brokers use after some of the moves is not known: the points say what they use before.
+    """
+    recent, moves, curve = snapshot.recently_unloaded_ms, list[Unload](), [plan.curve[0]]
+    costs = {
+        move.bundle: (after.traffic - before.traffic, after.clients - before.clients)
+        for move, before, after in zip(plan.moves, plan.curve, plan.curve[1:], strict=False)
+    }
+    for group in together(plan.moves):
+        if recent.keys().isdisjoint(move.bundle for move in group):
+            moves += group
+    for move in moves:
+        last, (traffic, clients) = curve[-1], costs[move.bundle]
+        point = replace(last, traffic=last.traffic + traffic, clients=last.clients + clients)
+        curve.append(replace(point, moves=len(curve)))
+    return replace(plan, moves=tuple(moves), curve=tuple(curve))
 
 
 def bar_of(
@@ -101,18 +141,9 @@ def bar_of(
     """What bars the moves of a plan that no bar counts for; None if nothing does. `refused`: bundle
     → what a guard said a moment ago.
     """
+    if grace := grace_of(snapshot, patient.moves, grace_ms):
+        return grace
     now_ms, moves = snapshot.now_ms, patient.moves
-    recent = snapshot.recently_unloaded_ms
-    since_ms = [recent[move.bundle] for move in moves if move.bundle in recent]
-    if since_ms:
-        ends_ms, last_ms = (round(at(since_ms) + grace_ms) for at in (min, max))
-        first_ms = ends_ms if len(since_ms) == len(moves) else 0
-        text = (
-            f"{len(since_ms)} of the bundles that would have to move were moved lately; "
-            f"the first may move again at {moment(ends_ms)}"
-        )
-        again_ms = min(max(ends_ms, now_ms + SOON_MS), now_ms + LATEST_MS)
-        return Bar(Reason("GracePeriod", text), again_ms, first_ms, last_ms)
     soon_ms, leaving = now_ms + SOON_MS, set(snapshot.leaving.values())
     for move in moves:
         if move.source in leaving:

@@ -17,7 +17,7 @@ from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.reason import Reason
-from loadmanager.kit.text import moment
+from loadmanager.kit.text import count_of, moment
 from loadmanager.leader.base import LedCluster
 from loadmanager.leader.brokers import Departure
 from loadmanager.leader.moves import Moves
@@ -135,11 +135,16 @@ class SteadyPicture:
         self, snapshot: ClusterSnapshot, orders: Iterable[GoalOrder], since_ms: int | None
     ) -> Iterator[str]:
         if under_way := sum(1 for _ in self.moves.queue.open_moves()):
-            yield f"{under_way} moves that wait or are under way have ended"
+            ends = (
+                "that waits or is under way has"
+                if under_way == 1
+                else ("that wait or are under way have")
+            )
+            yield f"{count_of(under_way, 'move')} {ends} ended"
         if unknown := sum(len(order.under_way) for order in orders if not order.drain):
-            yield f"it is known what came of {unknown} moves"
+            yield f"it is known what came of {count_of(unknown, 'move')}"
         if lost := self._without_owner(snapshot):
-            yield f"{lost} bundles of brokers that left have an owner"
+            yield _owned(lost)
         settled_ms = self._changed_ms + self._warm_up_ms
         last_ms = max((move.ended_at or 0 for move in list(self.moves.queue.ended)[:1]), default=0)
         if since_ms is not None:
@@ -166,7 +171,7 @@ class SteadyPicture:
         self.look()
         if lost := self._without_owner(snapshot):
             self._lost_ms = self._now_ms()
-            return f"{lost} bundles of brokers that left have an owner"
+            return _owned(lost)
         settled_ms, now_ms = self.settled_ms, self._now_ms()
         if now_ms < settled_ms:
             return f"{moment(settled_ms)}: clients of a broker that left come back"
@@ -202,6 +207,11 @@ class SteadyPicture:
 
     def _now_ms(self) -> int:
         return self.moves.term.clock.now_ms()
+
+
+def _owned(lost: int) -> str:
+    has = "has" if lost == 1 else "have"
+    return f"{count_of(lost, 'bundle')} of brokers that left {has} an owner"
 
 
 def waits(look: EndLook, until: str) -> Reason:

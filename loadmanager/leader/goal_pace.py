@@ -8,13 +8,13 @@ import itertools
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import MoveState
-from loadmanager.engine.plans.duration import Pace, TimeTaken, done_ms, duration
+from loadmanager.engine.plans.duration import Pace, TimeTaken, begins_s, done_ms, duration
 from loadmanager.engine.plans.goals import PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.kit.errors import BadInputError
@@ -108,6 +108,7 @@ class GoalPace:
         begins_ms = max(order.limits.from_ms, now_ms)
         try:
             ends_ms = until_ms(order.limits, begins_ms)
+            waits = [*waits, *self.used_up(left - self.moves.queue.running())]
             first_ms = max((begins_ms, *(each.first_ms for each in waits)))
             last_ms = max((first_ms, *(each.last_ms for each in waits)))
             done = _done(order, takes.seconds, first_ms, ends_ms)
@@ -130,6 +131,24 @@ class GoalPace:
         )
         shown.text = _text(order, shown, takes, pace, waits)
         return shown
+
+    def used_up(self, moves: int) -> Iterator[KnownWait]:
+        """The wait for so many moves where others of the last minute have used up the pace."""
+        most, clock = self.moves.settings.value.per_minute_max, self.moves.term.clock
+        begun_s = self.moves.queue.begun_s(clock.monotonic_s())
+        if most <= 0 or moves <= 0:
+            return
+        first_s, last_s = begins_s(moves, most, begun_s)
+        if last_s <= begins_s(moves, most)[1]:
+            return
+        now_ms = clock.now_ms()
+        first_ms, last_ms = (now_ms + math.ceil(1000 * each) for each in (first_s, last_s))
+        count = "1 move has" if len(begun_s) == 1 else f"{len(begun_s)} moves have"
+        text = f"{count} begun in the last minute, and loadManagerMovesPerMinuteMax is {most}: "
+        if first_s > 0:
+            yield KnownWait(f"{text}the next may begin at {moment(first_ms)}", first_ms, last_ms)
+        else:
+            yield KnownWait(f"{text}the last may begin at {moment(last_ms)}", 0, last_ms)
 
     def _pace(self, order: GoalOrder, progress: Progress) -> tuple[Pace, list[float]]:
         """The pace of now, and the durations of moves that it is of."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import difflib
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,8 @@ from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundErro
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import in_pieces
-from loadmanager.leader.goal_bars import Bar, bar_of
+from loadmanager.kit.text import count_of
+from loadmanager.leader.goal_bars import Bar, bar_of, grace_of, without_recent
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.pauses import ExpectedPause
@@ -62,11 +64,14 @@ class GoalPlanning:
         limits: PlanLimits,
         leaving: Mapping[str, str] | None = None,
         *,
+        refused: Collection[str] = (),
+        early: Collection[str] = (),
         at_once: bool = False,
         patient: bool = False,
     ) -> GoalPlan:
         """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
-        does not wait until another plan is made. `patient`: see `planner.planning`.
+        does not wait until another plan is made. `refused`, `early`, `patient`: see
+        `planner.planning`.
 
         Raises `NotFoundError` for a broker that does not report, or if none does.
         """
@@ -91,6 +96,8 @@ class GoalPlanning:
                 leaving=leaving,
                 came=came,
                 losing=self._losing,
+                refused=refused,
+                early=early,
                 patient=patient,
             )
             try:
@@ -101,7 +108,8 @@ class GoalPlanning:
                     f"{', '.join(sorted(snapshot.reports))}"
                 ) from None
             if usage.own and usage.base(self.load_manager.memories) is learned:
-                usage.learned = made.learned
+                level = learned.level or made.learned.level  # it follows the cycles, not the looks
+                usage.learned = dataclasses.replace(made.learned, level=level)
             self._losing = made.losing
             return made
 
@@ -140,15 +148,41 @@ class GoalPlanning:
         goal: Goal,
         limits: PlanLimits,
         leaving: Mapping[str, str] | None = None,
-        refused: Mapping[str, Reason] = NOTHING_REFUSED,
+        *,
+        for_good: Collection[str] = (),
+        passing: Mapping[str, Reason] = NOTHING_REFUSED,
     ) -> tuple[GoalPlan, Bar] | None:
         """The plan that can be made later, and what bars it now; None if waiting would not help.
-        `refused`: bundle → why a guard kept it a moment ago.
+        `for_good`: bundles that are not moved any more; `passing`: bundle → why a guard kept it a
+        moment ago.
         """
-        made = await self.plan(goal, limits, leaving, patient=True)
-        grace_ms = self.load_manager.strategies.value.grace_period_minutes * 60_000
-        bar = bar_of(self.snapshot(goal), made, grace_ms, refused)
+        made = await self.plan(goal, limits, leaving, refused=for_good, patient=True)
+        bar = bar_of(self.snapshot(goal), made, self._grace_ms, passing)
         return None if bar is None else (made, bar)
+
+    async def counting_on(
+        self,
+        goal: Goal,
+        limits: PlanLimits,
+        until_ms: int,
+        leaving: Mapping[str, str],
+        refused: Collection[str],
+    ) -> tuple[GoalPlan, Bar] | None:
+        """The moves of now of a plan that counts on bundles whose grace period is over by a time,
+        and the wait for these; None: it has none of them.
+        """
+        snapshot, grace_ms = self.snapshot(goal), self._grace_ms
+        recent = snapshot.recently_unloaded_ms
+        early = {name for name, at_ms in recent.items() if round(at_ms + grace_ms) <= until_ms}
+        if not early:
+            return None
+        made = await self.plan(goal, limits, leaving, refused=refused, early=early)
+        bar = grace_of(snapshot, made.moves, grace_ms)
+        return None if bar is None else (without_recent(snapshot, made), bar)
+
+    @property
+    def _grace_ms(self) -> float:
+        return self.load_manager.strategies.value.grace_period_minutes * 60_000
 
     def snapshot(self, goal: Goal) -> ClusterSnapshot:
         """The cluster now. What must leave a broker leaves it also if it came a moment ago."""
@@ -216,7 +250,8 @@ class GoalPlanning:
             left = len(await self.moves.orders.mover.served_bundles(address))
         except LoadManagerError as error:
             return Reason("NotReported", str(error))
-        text = f"{address.broker_id} serves {left} bundles that its last report does not have"
+        some = count_of(left, "bundle")
+        text = f"{address.broker_id} serves {some} that its last report does not have"
         return Reason("NotReported", text) if left else None
 
     async def check_names(self, goal: Goal, limits: PlanLimits) -> None:

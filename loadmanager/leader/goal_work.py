@@ -241,7 +241,11 @@ class GoalWork:
         """What an order waits for, until it is time to look again."""
         work = self.works.get(order.id)
         now_ms = self.planning.moves.term.clock.now_ms()
-        return None if work is None else work.waiting.why(now_ms)
+        why = None if work is None else work.waiting.why(now_ms)
+        if why is None:
+            return None
+        lost = self._bar_of_loss(order.goal)  # since then, say
+        return why if lost is None else lost.why
 
     async def go_on(self, order: GoalOrder) -> None:
         """Order the next moves, or wait, or end the order."""
@@ -300,23 +304,29 @@ class GoalWork:
         left = [move for move in batch if not move.ended]
         queued = sum(move.state is MoveState.QUEUED for move in left)
         if left:
-            text = f"{len(left) - queued} of its moves are under way"
-            text += f", {queued} wait for their turn" if queued else ""
-            return Reason("OwnMoves", text)
+            return Reason("OwnMoves", self._own_moves(len(left) - queued, queued))
         if out := self._clients_out(order, batch):
             return Reason("Clients", f"the clients of {out} of its moves are not all back")
         return None
+
+    def _own_moves(self, under_way: int, queued: int) -> str:
+        """How many moves of an order are under way, and why others wait for their turn."""
+        texts = [f"{under_way} of its moves {_are(under_way)} under way"] if under_way else []
+        if queued:
+            of = "" if under_way else " of its moves"
+            texts.append(
+                f"{queued}{of} {'waits for its' if queued == 1 else 'wait for their'} turn"
+            )
+        used_up = [it.text for it in self.pace.used_up(queued) if it.first_ms]
+        return "; ".join([", ".join(texts), *used_up])
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress, order.promise.pause_s)
         beyond = _beyond_promise(order)
         some = min(batch_of(order), beyond)
-        stay = (*order.limits.stay, *work.refused)
-        ever = replace(left, moves=min(left.moves, some), stay=stay)
+        some_left = replace(left, moves=min(left.moves, some))
         try:
-            now = replace(ever, stay=(*stay, *work.waiting.refused))
-            made = await self.planning.plan(order.goal, now, work.left)
-            bar = await self._bar(order.goal, work, made, ever)
+            made, bar = await self._planned(order, work, some_left)
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
@@ -338,6 +348,25 @@ class GoalWork:
                 await self.store(looked_at)
         else:
             await self.end(looked_at, self._why_ended(order, work, made, beyond))
+
+    async def _planned(
+        self, order: GoalOrder, work: OrderWork, limits: PlanLimits
+    ) -> tuple[GoalPlan, Bar | None]:
+        """The next moves, and what bars them. Where some had to wait for their grace periods when
+        they were shown, no others are made in their place until these are over.
+        """
+        refused = (*work.refused, *work.waiting.refused)
+        later_ms = order.promise.later_ms or 0
+        if self.planning.moves.term.clock.now_ms() < later_ms:
+            until_ms = min(later_ms, order.limits.until_ms or later_ms)
+            counted = await self.planning.counting_on(
+                order.goal, limits, until_ms, work.left, refused
+            )
+            if counted is not None:
+                made, grace = counted
+                return made, self._bar_of_loss(order.goal) if made.moves else grace
+        made = await self.planning.plan(order.goal, limits, work.left, refused=refused)
+        return made, await self._bar(order.goal, work, made, limits)
 
     def _not_yet(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> Reason | None:
         """Why an order does not end yet that would end by this plan: the picture is not steady, or
@@ -374,7 +403,9 @@ class GoalWork:
             return Bar(made.ends, now_ms + SOON_MS)
         if made.ends.code != NOTHING_HELPS.code:
             return None
-        barred = await self.planning.barred(goal, limits, work.left, work.waiting.refused)
+        barred = await self.planning.barred(
+            goal, limits, work.left, for_good=work.refused, passing=work.waiting.refused
+        )
         if barred is not None:
             return barred[1]
         return work.waiting.for_arrivals(self.planning.snapshot(goal), goal)
@@ -396,7 +427,8 @@ class GoalWork:
     def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
         if made.ends.code == LIMITS.code and beyond <= 0:
             promised, moved = order.promise.moves, order.progress.moved
-            text = f"{promised} moves were promised, and the goal is not reached after {moved}: "
+            count = "1 move was" if promised == 1 else f"{promised} moves were"
+            text = f"{count} promised, and the goal is not reached after {moved}: "
             if _cut_short(order):
                 text += "its limits leave more than was expected; propose it again"
             else:
@@ -442,7 +474,8 @@ class GoalWork:
         waiting, queue_max = planning.moves.queue.waiting, planning.moves.settings.value.queue_max
         moves = moves[: max(0, queue_max - waiting)]
         if not moves:
-            text = f"{waiting} moves wait; loadManagerMovesQueueMax allows {queue_max}"
+            count = "1 move waits" if waiting == 1 else f"{waiting} moves wait"
+            text = f"{count}; loadManagerMovesQueueMax allows {queue_max}"
             self.waits[order.id] = Reason("QueueFull", text)
             return
         await self.order_moves(order, moves, Author.GOAL, made)
@@ -582,6 +615,10 @@ def known_waits(goals: GoalWork, order: GoalOrder) -> Iterable[KnownWait]:
     if settled_ms > now_ms:
         text = f"nothing moves before {moment(settled_ms)}, after a broker was lost"
         yield KnownWait(text, settled_ms, settled_ms)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _stay(refused: Mapping[str, str]) -> str:

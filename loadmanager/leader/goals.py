@@ -19,6 +19,7 @@ from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
 from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Filled, Goal, PlanLimits
 from loadmanager.engine.plans.order import (
+    ORDERS_MAX,
     PROPOSAL_MS,
     GoalOrder,
     MadeAsShown,
@@ -41,9 +42,9 @@ from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.windows import Window, any_open, next_open_ms
 
-ORDERS_MAX = 50
-"""Orders that are kept; those that ended first give way."""
 MOVES_SHOWN = 200
+SINCE_SAID_MS = 10_000
+"""A time to begin may be over by so much: it was that of now when it was said."""
 
 TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
 STOPPED = Reason("Stopped", "by an operator")
@@ -100,6 +101,7 @@ class TermGoals:
             if limits.until_ms <= now_ms:
                 raise BadInputError("the time by which it is to be done is over")
             _check_windows(limits, max(limits.from_ms, now_ms), limits.until_ms)
+        self._check_begins(limits.from_ms)
         if (why := self.hold()) is not None:
             raise ConflictError(f"nothing can be planned yet: {why}")
         self._check_cordons(goal, empties=approve)
@@ -129,6 +131,11 @@ class TermGoals:
         if begun:
             log.info("goal approved", goal=order.id)
         return self._shown(self._order(order.id), made)
+
+    def _check_begins(self, from_ms: int | None) -> None:
+        """Raise `BadInputError` for a time to begin that is over."""
+        if from_ms and from_ms < self._now_ms() - SINCE_SAID_MS:
+            raise BadInputError(f"the time to begin is over: {moment(from_ms)}")
 
     def _check_cordons(self, goal: Goal, *, empties: bool) -> None:
         """Raise `ConflictError` for a broker that takes nothing, or, if it `empties` one, for the
@@ -245,6 +252,7 @@ class TermGoals:
             if order.state != "proposed":
                 why = f": {order.ended}" if order.ended else ""
                 raise ConflictError(f"goal {order_id} is {order.state} already{why}")
+            self._check_begins(from_ms)
             if self._lapsed(order):
                 raise ConflictError(f"goal {order_id} has lapsed: {LAPSED.text}")
             await self._begin(self._approved_form(order, from_ms))
@@ -314,7 +322,8 @@ class TermGoals:
         compared = fields.pop("compared")
         waits = None
         if order.state == "approved":
-            waits = self.work.waits.get(order.id) or self.work.between(order)
+            waits = self.work.waits.get(order.id) or self._drain_waits(order)
+            waits = waits or self.work.between(order)
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,
@@ -328,7 +337,17 @@ class TermGoals:
             replay=self.moves.cluster.replay.shown,
             duration=self.work.pace.shown(order, fields["progress"], self._waits(order)),
             compared=None if compared is None else ComparedMoves.of(compared),
+            bounds=[*goals.bounds_of(order.limits), *([f"note: {order.note}"] * bool(order.note))],
         )
+
+    def _drain_waits(self, order: GoalOrder) -> Reason | None:
+        """Why no move of a drain may begin now."""
+        if not order.drain:
+            return None
+        if (pause := self.moves.cluster.wishes.pause()) is not None:
+            return Reason("Paused", _paused(pause))
+        refusal = self.moves.hold_of(Author.DRAIN)
+        return None if refusal is None else Reason("OnHold", refusal)
 
     # Carrying out
 
@@ -370,7 +389,7 @@ class TermGoals:
         at_work = None
         for order in self._approved():
             if order.limits.until_ms is not None and self._now_ms() >= order.limits.until_ms:
-                waited = self.work.waits.get(order.id)
+                waited = self.work.waits.get(order.id) or self.work.between(order)
                 text = f"{TIME_IS_UP.text}; it waited: {waited}" if waited else TIME_IS_UP.text
                 await self.end_early(order, replace(TIME_IS_UP, text=text), TIME_IS_UP.text)
                 continue

@@ -1,10 +1,11 @@
 """Keeps what a leader remembers in the store, for the next leader: the memories of the configured
-strategies, and which bundles were moved when. One small document each; a corrupt one is left out.
+strategies, the model of what brokers use, and which bundles were moved when. One small
+document each; a corrupt one is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,6 +14,7 @@ from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding import balanced
 from loadmanager.engine.strategies.strategy import Shedder, Strategy
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
@@ -27,6 +29,8 @@ FORMAT = 1
 AGE_MS_MAX = 3_600_000
 """What a leader remembered longer ago says nothing of the load now."""
 MOVES_MAX = 5_000
+PAUSE_S_MAX = 3_600.0
+"""No client waits longer for a move that is made."""
 
 log = get_logger("memories")
 
@@ -47,6 +51,8 @@ class _Cycle(msgspec.Struct, rename="camel"):
     planned: dict[str, str] = {}
     moved_bundles: dict[str, int] = {}
     moved_brokers: dict[str, int] = {}
+    pause_s: float | None = None
+    """What a client of the last moves waited; None: not measured."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +64,18 @@ class MemoryKeeper:
     corrupt: Corrupt
     strategies: Live[StrategySettings]
     clock: Clock
+    pause_s: float | None = None
+    """What a client of the last moves before this term waited, as far as that was restored."""
     _saved: dict[str, bytes] = field(default_factory=dict)
     """Path → what was last written there, but for the time."""
 
     def _acting(self, view: ClusterView) -> list[Strategy]:
+        """The strategies in force; and `BalancedShedder`, which has the model of what brokers use:
+        goals and the page go by that in any case.
+        """
         acting = registry.acting(self.strategies.value, extensible=view.knows_owners)
-        return [strategy for strategy in acting if strategy.stored is not None]
+        strategies: Iterable[Strategy] = dict.fromkeys([*acting, balanced.SHEDDER])
+        return [strategy for strategy in strategies if strategy.stored is not None]
 
     async def restore(self, view: ClusterView) -> Memories:
         """Read what the leader before remembered; pass its recent moves to the view."""
@@ -83,6 +95,9 @@ class MemoryKeeper:
         if value is not None:
             with self.corrupt.left_out("memory", paths.MEMORY_OF_CYCLES):
                 cycle = msgspec.json.decode(value, type=_Cycle)
+                pause_s = cycle.pause_s
+                if cycle.format == FORMAT and pause_s is not None and 0 < pause_s < PAUSE_S_MAX:
+                    self.pause_s = pause_s  # that of another day is better than none
                 if self._counts(cycle.format, cycle.saved_ms):
                     now_ms = self.clock.now_ms()
                     view.know_moves(
@@ -101,8 +116,10 @@ class MemoryKeeper:
     def _counts(self, number: int, saved_ms: int) -> bool:
         return number == FORMAT and self.clock.now_ms() - saved_ms <= AGE_MS_MAX
 
-    async def save(self, memories: Memories, view: ClusterView) -> None:
-        """Store what changed since it was last stored.
+    async def save(
+        self, memories: Memories, view: ClusterView, pause_s: float | None = None
+    ) -> None:
+        """Store what changed since it was last stored. `pause_s`: see `ClientPauses.of_moves_s`.
 
         Raises `VersionConflictError` if the term is over.
         """
@@ -112,7 +129,9 @@ class MemoryKeeper:
             document = _Memory(FORMAT, now_ms, raw)
             await self._write(_path(strategy), bytes(raw), msgspec.json.encode(document))
         bundles, brokers = view.recent_moves()
-        cycle = _Cycle(FORMAT, 0, dict(memories.planned), _newest(bundles), _newest(brokers))
+        cycle = _Cycle(
+            FORMAT, 0, dict(memories.planned), _newest(bundles), _newest(brokers), pause_s
+        )
         unchanged = msgspec.json.encode(cycle)
         cycle.saved_ms = now_ms
         await self._write(paths.MEMORY_OF_CYCLES, unchanged, msgspec.json.encode(cycle))

@@ -23,7 +23,7 @@ spoil, and that follows what is true now.
 """
 DIGITS = 3
 PAUSE_SOURCES: Mapping[PauseSource, str] = {
-    "assumed": "assumed, because none was measured yet",
+    "assumed": "assumed, because none was measured yet, nor stored by a leader before",
     "moves": "the median of the last moves",
     "canary": "the canary measured that",
     "goal": "the mean of what its own moves took",
@@ -62,10 +62,12 @@ class ClientPauses:
     queue: MoveQueue
     canary: Callable[[], Sequence[CanaryPause]] = tuple
     """The last pauses that a canary measured, where the clients' own cannot be seen."""
+    before_s: float | None = None
+    """The same of the last moves before this term; None: none is stored."""
 
     def expected(self) -> ExpectedPause:
         """The median pause of the last moves; where none of theirs was measured, that of the
-        canary's last ones, else `PAUSE_S`.
+        canary's last ones, or of the last moves before this term, else `PAUSE_S`.
         """
         measured_ms = (
             wait_ms
@@ -83,7 +85,14 @@ class ClientPauses:
         if canary:
             middle = statistics.median(each.seconds for each in canary)
             return ExpectedPause(middle, "canary", canary[-1].at_ms)
+        if self.before_s is not None:
+            return ExpectedPause(self.before_s, "moves")
         return ExpectedPause(PAUSE_S)
+
+    def of_moves_s(self) -> float | None:
+        """What is to be stored for the next leader: the pause by moves; None: none was measured."""
+        expected = self.expected()
+        return expected.measured_s if expected.source == "moves" else self.before_s
 
 
 def waited_ms(move: Move) -> float | None:

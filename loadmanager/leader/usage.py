@@ -104,7 +104,11 @@ class ModelledUsage:
         """The memories with which a cycle begins: `BalancedShedder` goes on with what was learned
         while it did not learn.
         """
-        if not self.own or not self.learned.brokers or settings.shedder != balanced.SHEDDER.name:
+        return self.remembered(memories) if settings.shedder == balanced.SHEDDER.name else memories
+
+    def remembered(self, memories: Memories) -> Memories:
+        """The memories with the model, for the next leader, whatever strategy is in force there."""
+        if not self.own or not self.learned.brokers:
             return memories
         memory: BalancedMemory = memories.of(balanced.SHEDDER)
         return memories.remember(balanced.SHEDDER, replace(memory, model=self.learned))

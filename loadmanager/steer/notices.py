@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.reason import Reason
+from loadmanager.kit.text import count_of
 from loadmanager.leader.goals import LAPSED
 
 HOLD, PLAN, GOAL, GAINED, CANARY = "hold", "plan", "goal", "gained", "canary"
@@ -55,12 +56,10 @@ class Notices:
         self._look_at_hold(hold)
         told_ms = self._plan_ms
         may = plan_moves and hold is None  # else nobody could approve it, and it would not be told
+        waits = f"a plan of {count_of(plan_moves, 'move')} waits for approval"
         if may and (told_ms is None or not told_ms <= now_ms < told_ms + PLAN_MS):
             self._plan_ms = now_ms
-            self.tell(
-                PLAN,
-                f"a plan of {plan_moves} moves waits for approval: {command} plans list",
-            )
+            self.tell(PLAN, f"{waits}: {command} plans list")
         for order_id in sorted(self._open_goals):
             order = goals.get(order_id)
             if order is not None and order.state == "ended" and order.ended != LAPSED:
@@ -68,7 +67,8 @@ class Notices:
                 self._ended_goals.add(order_id)
                 self.tell(
                     GOAL,
-                    f"goal {order_id} has ended: {order.ended}; {progress.arrived} moves made, "
+                    f"goal {order_id} has ended: {order.ended}; "
+                    f"{count_of(progress.arrived, 'move')} made, "
                     f"{order.promise.moves} promised, {progress.failed} failed{_evenness(order)}",
                 )
         for order_id in sorted(self._ended_goals):

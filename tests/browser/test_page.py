@@ -238,6 +238,7 @@ async def test_a_visitor_must_prove_who_he_is() -> None:
     ):
         await page.go(served.url() + "/ui")
         await page.wait_text("Who are you?")
+        await page.wait_text("at the daemon of a fleet, others may read, too")
         for given, shown in ((token("stranger"), "may not see"), (token(ADMIN), "Bundles")):
             await page.value(f"document.querySelector('input').value = {given!r}")
             await page.click("button", "Use it")
@@ -292,16 +293,24 @@ async def test_what_operators_click() -> None:
 
 
 async def test_a_goal_is_seen_before_it_is_approved() -> None:
-    """The curve of its plan; and what a broker uses by the model, beside what its sensors show."""
+    """The curve of its plan, with its limits and its note; and what a broker uses by the model,
+    beside what its sensors show.
+    """
     async with hot_broker() as served, browser() as page:
         hot = served.broker_id(1)
-        goal = {"goal": {"kind": "even", "withinPoints": 5}}
+        hours = {"moves": 40, "windows": ["Mon-Sun 00:00-00:00"]}
+        even = {"kind": "even", "withinPoints": 5}
+        goal = {"goal": even, "limits": hours, "note": "before the sale"}
         status, proposed = await served.call("POST", f"{V1}/goals", goal)
         assert status == 200, proposed
         await page.size(1200, 800)
         await page.go(f"http://{hot}/ui")
         await page.wait_text("it takes about", ".goals")
+        for told in ("at most 40 moves", "moves only in Mon-Sun", "note: before the sale"):
+            await page.wait_text(told, ".goals")
         await page.click(".goals button", "Approve…")
+        for told in ("At most 40 moves.", "Moves only in Mon-Sun", "Note: before the sale."):
+            await page.wait_text(told, "dialog")
         await page.wait_text("before", "dialog .curve")
         await page.wait_text("after 1 move. The model may be", "dialog .curve")
         assert await page.value("document.querySelector('dialog .curve path').getAttribute('d')")
@@ -1028,22 +1037,37 @@ async def test_a_time_that_cannot_be_shown() -> None:
         await page.wait_text("1 Jun 2020, ", ".past-note")
 
 
+def an_ended_goal(code: str, text: str) -> dict[str, Any]:
+    """A broker was to be emptied, and has bundles some minutes after the order has ended."""
+    now_ms = int(time.time_ns() / 1e6)
+    return {
+        "id": "1-g1",
+        "goal": {"kind": "emptied", "broker": "broker-1"},
+        "state": "ended",
+        "promise": {"curve": [{"moves": 3, "farthest": 0.0}], "later": None},
+        "progress": {"arrived": 3, "farthest": 0.0},
+        "ended": {"code": code, "text": text},
+        "endedMs": now_ms - 300_000,
+        "afterwards": {"atMs": now_ms, "farthest": 0.029, "reached": False},
+    }
+
+
+async def test_a_goal_that_was_never_reached_is_not_called_so_no_longer() -> None:
+    """An operator stopped it; and its last figures are not those of now."""
+    cluster = Told()
+    cluster.goals.append(an_ended_goal("Stopped", "by an operator"))
+    async with browser() as page, made(cluster) as url:
+        await page.go(f"{url}/ui")
+        await page.wait_text("; Stopped: by an operator", "#moves .goal")
+        shown = await page.text("#moves .goal")
+        assert "no longer" not in shown
+        assert "when last looked at 0.0 points" in shown
+
+
 async def test_a_goal_that_was_reached_and_is_not_any_more() -> None:
     """A broker that was drained and got bundles again: both are told, and when each was so."""
     cluster = Told()
-    now_ms = int(time.time_ns() / 1e6)
-    cluster.goals.append(
-        {
-            "id": "1-g1",
-            "goal": {"kind": "emptied", "broker": "broker-1"},
-            "state": "ended",
-            "promise": {"curve": [{"moves": 3, "farthest": 0.0}], "later": None},
-            "progress": {"arrived": 3, "farthest": 0.0},
-            "ended": {"code": "Reached", "text": "the goal is reached"},
-            "endedMs": now_ms - 300_000,
-            "afterwards": {"atMs": now_ms, "farthest": 0.029, "reached": False},
-        }
-    )
+    cluster.goals.append(an_ended_goal("Reached", "the goal is reached"))
     async with browser() as page, made(cluster) as url:
         await page.go(f"{url}/ui")
         await page.wait_text("; Reached: the goal is reached; no longer so at ", "#moves .goal")

@@ -36,6 +36,7 @@ from loadmanager.engine.plans.order import Afterwards
 from loadmanager.engine.plans.planner import REACHED
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
+from loadmanager.kit.reason import Reason
 from loadmanager.kit.sampler import Reading
 from loadmanager.leader.documents.findings import BusyTopic
 from loadmanager.leader.documents.moves import CordonShown
@@ -760,7 +761,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         await served.own(*names, at=1)
         reports = served.brokers[0].use.brokers.reports
         await until(lambda: set(names) <= set(reports[served.broker_id(1)].bundles))
-        empty = ("--empty", served.broker_id(1), "--max-moves", "2", "--by", "2h")
+        empty = ("--empty", served.broker_id(1), "--max-moves", "2", "--by", "2h", "--note", "why")
         # until its report has the bundles
         _, out, _ = await eventually(
             lambda: proposed(*empty, "--stay", names[0]), lambda done: done[0] == 0
@@ -771,6 +772,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
             "2 waits for fresh reports of 30 s, at most: none is measured yet in this term" in out
         )
         assert "the model's usages are off by " in out
+        bounds = ("to be done by 20", "at most 2 moves", f"stay: {names[0]}", "note: why")
+        assert [text for text in bounds if text not in out] == []
         (goal, _) = (await shell.json("goals", "list"))["goals"]
         assert f"approve with: loadmanager admin goals approve {goal['id']}" in out
         assert goal["limits"]["stay"] == [names[0]]
@@ -780,8 +783,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert "it takes about " in out
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
-        assert f"stay: {names[0]}" in out
-        assert "no move before 20" in out
+        assert [text for text in (*bounds, "no move before 20") if text not in out] == []
+        assert "at most 2 moves; stay: " in " ".join((await shell.run("goals", "list"))[1].split())
         assert "it takes about " in out
         assert "the pause of a client counts as 1 s: assumed" in out
         assert "the model's usages are off by " in out
@@ -789,6 +792,10 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, f"goal {goal['id']} is stopped; 0 moves made" in out) == (0, True)
         assert f"loadmanager admin brokers uncordon {goal['goal']['broker']}" in out
         assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
+        for verb in ("show", "approve", "stop"):
+            for nothing in ("", ".", ".."):
+                status, _, err = await shell.run("goals", verb, nothing)
+                assert (status, "is no goal: `goals list` has their ids" in err) == (2, True)
         await says_what_came_later(served, shell, goal["id"])
 
 
@@ -820,6 +827,22 @@ async def says_what_came_later(served: Served, shell: Shell, order_id: str) -> N
         assert (
             "54.0 points from the mean" not in words
         )  # it has bundles again: that is another goal
+    whole = msgspec.structs.replace(order.promise, reached=True, ends=REACHED)
+    stopped = msgspec.structs.replace(
+        ended, ended=Reason("Stopped", "by an operator"), promise=whole
+    )
+    await wishes.set_goal(order_id, stopped, ())
+    for command in (("list",), ("show", order_id)):
+        _, out, _ = await shell.run("goals", *command)
+        assert "Stopped: by an operator" in " ".join(out.split())
+        assert "no longer so" not in " ".join(out.split())  # it never was
+    assert "2 moves promised, to reach the goal" in out
+    assert "reaches the goal" not in out
+    assert "when sensors had settled" in out
+    reached_again = msgspec.structs.replace(ended, ended_ms=after.at_ms + 1)
+    await wishes.set_goal(order_id, reached_again, ())
+    _, out, _ = await shell.run("goals", "show", order_id)
+    assert "when sensors had settled" not in out
     again = msgspec.structs.replace(ended, state="approved", ended=None, ended_ms=None)
     await wishes.set_goal(order_id, again, ())
     _, out, _ = await shell.run("goals", "show", order_id)

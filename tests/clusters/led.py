@@ -31,7 +31,7 @@ from loadmanager.leader.load_manager import LeaderHold
 from loadmanager.leader.members import AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
-from loadmanager.member.leading.term import Leads, TermParts, build
+from loadmanager.member.leading.term import Leads, TermParts, build, shed
 
 LEADER = Leader("b0:8080", "http://b0:8080", 1)
 STRATEGIES = StrategySettings(failure_domains=True, distribute_evenly=False)
@@ -63,8 +63,7 @@ class Led:
 
     async def shed(self) -> None:
         """A cycle, and all its moves."""
-        await self.feed.refresh()
-        await self.load_manager.shed(self.hold)
+        await shed(self.parts, self.hold)
         await self.moves.idle()
 
     async def until(self, condition: Callable[[], bool]) -> None:

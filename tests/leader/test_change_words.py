@@ -72,7 +72,7 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "/loadmanager/wishes/goals/1-g1",
             None,
             '{"goal":{"kind":"even","withinPoints":5.0},"state":"proposed","limits":{"moves":40}}',
-            "proposed the goal 1-g1: all brokers within 5.0 points of the mean",
+            "proposed the goal 1-g1: all brokers within 5.0 points of the mean; at most 40 moves",
         ),
         (
             "POST /loadmanager/v1/goals",
@@ -80,6 +80,13 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             None,
             '{"goal":{"kind":"apart","names":["a","b/c"]},"state":"approved"}',
             "ordered the goal 1-g2: a, b/c apart",
+        ),
+        (
+            "POST /loadmanager/v1/goals",
+            "/loadmanager/wishes/goals/1-g3",
+            None,
+            None,
+            "forgot the goal 1-g3, which had ended or was not approved: no more than 50 are kept",
         ),
         (
             "POST /loadmanager/v1/goals/1-g1/approve",

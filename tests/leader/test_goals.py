@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -28,7 +29,7 @@ from loadmanager.engine.plans.goals import (
     PlanLimits,
     Spare,
 )
-from loadmanager.engine.plans.order import PROPOSAL_MS, GoalOrder, Progress
+from loadmanager.engine.plans.order import ORDERS_MAX, PROPOSAL_MS, GoalOrder, Progress
 from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Unload
@@ -50,7 +51,7 @@ from loadmanager.leader.goal_work import (
     LATE_MS,
     TIMES_PROMISED,
 )
-from loadmanager.leader.goals import LAPSED, ORDERS_MAX, TIME_IS_UP, UNCORDONED, TermGoals
+from loadmanager.leader.goals import LAPSED, TIME_IS_UP, UNCORDONED, TermGoals
 from loadmanager.leader.windows import next_open_ms
 from loadmanager.member.leading.term import build
 
@@ -66,18 +67,24 @@ LATER_MINUTES = 15
 EACH = NamespaceBundleStats(msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3)
 
 
+NO_SIZES: Mapping[str, float] = MappingProxyType({})
+
+
 class Scene:
     """Brokers 1, 2 and 3 with 16 equal bundles, all of them at broker 1, and a goal's worker."""
 
     def __init__(self, led: Led) -> None:
         self.led = led
         self.goals = led.operations.goals
+        self.bundles = BUNDLES
+        self.sizes = NO_SIZES
+        """Bundle → its traffic, of those that do not have the usual one."""
         self.lost: set[int] = set()
         self.started_ms: dict[int, int] = {}
 
     def owned(self, index: int) -> list[str]:
         """The bundles of a broker."""
-        return [name for name in BUNDLES if self.led.fleet.owners(name) == [f"b{index}:8080"]]
+        return [name for name in self.bundles if self.led.fleet.owners(name) == [f"b{index}:8080"]]
 
     async def report(self, part: float = 1.0, *, of_second: float = 1.0) -> None:
         """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside; all bundles
@@ -87,18 +94,21 @@ class Scene:
         at_ms = self.led.moves.term.clock.now_ms()
         for index in {0, 1, 2, 3} - self.lost:
             has = part * of_second if index == 2 else part
-            each = msgspec.structs.replace(EACH, msg_throughput_in=has * EACH_BYTES)
-            stats = dict.fromkeys(self.owned(index), each)
-            cpu = 2 + 5 * has * len(stats)
+            sizes = {name: has * self.sizes.get(name, 1.0) for name in self.owned(index)}
+            stats = {
+                name: msgspec.structs.replace(EACH, msg_throughput_in=size * EACH_BYTES)
+                for name, size in sizes.items()
+            }
+            cpu = 2 + 5 * sum(sizes.values())
             started_ms = self.started_ms.get(index, 0)
             await self.led.report(index, stats, cpu=cpu, at_ms=at_ms, started_ms=started_ms)
 
-    async def step(self) -> None:
+    async def step(self, part: float = 1.0) -> None:
         """The leader looks, makes the moves of that look, and all report."""
         await self.goals.step()
         await self.led.moves.idle()
         await asyncio.sleep(1)
-        await self.report()
+        await self.report(part)
 
     async def run(self, order_id: str, steps: int = 30) -> GoalOrder:
         """Go on until the order has ended."""
@@ -111,12 +121,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene() -> AsyncIterator[Scene]:
+async def a_scene(sizes: Mapping[str, float] = NO_SIZES) -> AsyncIterator[Scene]:
     """Broker 0 is cordoned, and leads."""
     async with led_fleet(4, bundles=COUNT, strategies=STRATEGIES) as led:
         for name in BUNDLES:
             await led.fleet.brokers[1].acquire(name)
         scene = Scene(led)
+        scene.sizes = sizes
         await led.wishes.cordon("b0:8080", Cordon(1), ())
         await scene.report()
         yield scene
@@ -173,6 +184,22 @@ async def test_a_proposal_lapses() -> None:
         assert scene.goals.goal(other.id).state == "approved"
         with pytest.raises(ConflictError, match="is ended already: Lapsed: nobody approved"):
             await scene.goals.approve(shown.id)
+
+
+async def test_it_cannot_begin_in_the_past() -> None:
+    """Neither when it is proposed, nor when it is approved; what was now when it was said may."""
+    async with a_scene() as scene:
+        await asyncio.sleep(FRESH_MAX_S)
+        await scene.report()
+        now_ms = scene.led.moves.term.clock.now_ms()
+        over_ms = now_ms - 15_000
+        with pytest.raises(BadInputError, match="the time to begin is over: "):
+            await scene.goals.propose(Even(7), PlanLimits(from_ms=over_ms))
+        shown = await scene.goals.propose(Even(7), PlanLimits(from_ms=now_ms))
+        with pytest.raises(BadInputError, match=f"the time to begin is over: {moment(over_ms)}"):
+            await scene.goals.approve(shown.id, over_ms)
+        assert scene.goals.goal(shown.id).state == "proposed"
+        assert (await scene.goals.approve(shown.id, now_ms)).state == "approved"
 
 
 async def test_before_is_when_its_moves_began() -> None:
@@ -258,7 +285,7 @@ async def test_it_looks_again_after_every_few_moves() -> None:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
         scene.led.move_settings.set(MoveSettings(warm_up_s=0, at_once_max=1))
         await scene.goals.step()
-        text = f"0 of its moves are under way, {AT_ONCE} wait for their turn"
+        text = f"{AT_ONCE} of its moves wait for their turn"
         assert scene.goals.goal(order.id).waits == Reason("OwnMoves", text)
         await scene.led.moves.idle()
         scene.led.move_settings.set(MoveSettings(warm_up_s=0))
@@ -319,7 +346,7 @@ async def test_what_fitted_into_its_limits_bounds_what_is_made(goal: Goal, moves
         order = await scene.run(shown.id)
         assert order.ended is not None
         assert order.ended.code == "BeyondPromise"
-        assert order.ended.text.startswith("1 moves were promised, and the goal is not reached af")
+        assert order.ended.text.startswith("1 move was promised, and the goal is not reached af")
         assert order.progress.arrived == len(scene.led.ended) == TIMES_PROMISED
 
 
@@ -485,6 +512,19 @@ async def test_what_stays_is_left_alone(stay: str) -> None:
         assert (len(scene.owned(1)) == COUNT) is (stay != BUNDLES[0])
 
 
+async def test_the_halves_of_a_bundle_that_stays_stay() -> None:
+    """It is split after the goal was approved."""
+    async with a_scene() as scene:
+        limits = PlanLimits(stay=(BUNDLES[0],))
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        halves = await scene.led.fleet.brokers[1].ownership.split(BUNDLES[0], [SPAN // 2], "test")
+        scene.bundles = [*halves, *BUNDLES[1:]]
+        await scene.report()
+        assert (await scene.run(order.id)).ended == REACHED
+        assert len(halves) == 2
+        assert set(halves) < set(scene.owned(1))
+
+
 async def test_a_newcomer_is_filled_and_a_broker_emptied() -> None:
     """The latter is cordoned with the approval, so that nothing comes back."""
     async with a_scene() as scene:
@@ -531,7 +571,7 @@ async def test_a_goal_waits_until_bundles_may_move_again() -> None:
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
         assert order.promise.reached
         assert order.promise.later is not None
-        assert order.promise.later.text.startswith(f"{order.promise.moves} of the bundles")
+        assert order.promise.later.text.startswith(f"{order.promise.moves} bundles that")
         await scene.step()
         waits = scene.goals.goal(order.id).waits
         assert waits is not None
@@ -541,6 +581,33 @@ async def test_a_goal_waits_until_bundles_may_move_again() -> None:
             await asyncio.sleep(60)
             await scene.step()
         assert len(scene.owned(1)) == COUNT
+        await asyncio.sleep(60)
+        await scene.report()
+        ended = await scene.run(order.id)
+        assert ended.ended == REACHED
+        assert ended.progress.arrived <= order.promise.moves + 2
+
+
+async def test_what_was_shown_is_waited_for() -> None:
+    """No others are moved in place of two large bundles that wait for their grace periods."""
+    large = BUNDLES[:2]
+    sizes = dict.fromkeys(BUNDLES, 0.6) | dict.fromkeys(large, 4.0)
+    async with a_scene(sizes) as scene:
+        scene.led.strategies.set(replace(STRATEGIES, grace_period_minutes=GRACE_MINUTES))
+        now_ms = scene.led.moves.term.clock.now_ms()
+        scene.led.view.know_moves(dict.fromkeys(large, now_ms), {})
+        until = moment(now_ms + GRACE_MINUTES * 60_000)
+        order = await scene.goals.propose(Even(10), PlanLimits(), approve=True)
+        assert order.promise.reached
+        assert set(large) < {move.bundle for move in order.moves}
+        free = order.promise.moves - len(large)
+        for _ in range(GRACE_MINUTES - 1):
+            await asyncio.sleep(60)
+            await scene.step()
+        assert 0 < len(scene.led.ended) <= free + 2
+        waits = scene.goals.goal(order.id).waits
+        text = "2 bundles that would have to move were moved lately; they wait for their grace "
+        assert waits == Reason("GracePeriod", f"{text}periods, the first until {until}")
         await asyncio.sleep(60)
         await scene.report()
         ended = await scene.run(order.id)
@@ -562,6 +629,24 @@ async def test_a_goal_waits_while_the_clients_are_away() -> None:
         await scene.report()
         ended = await scene.run(order.id)
         assert ended.ended == REACHED
+
+
+async def test_clients_that_are_away_do_not_become_usual_by_looks() -> None:
+    """A goal looks every few seconds, and cycles once a minute: a dip would be over in one."""
+    async with a_scene() as scene:
+        scene.led.strategies.set(replace(STRATEGIES, shedding_enabled=False))
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        for _ in range(100):
+            await scene.report(part=0.3)
+            await scene.goals.step()
+            assert waiting_code(scene, order.id) == "TrafficDip"
+            await asyncio.sleep(SOON_MS / 1000)
+        for _ in range(20):
+            await scene.report(part=0.3)
+            await scene.led.shed()
+        await scene.report(part=0.3)
+        await scene.goals.step()
+        assert waiting_code(scene, order.id) != "TrafficDip"  # that is usual now
 
 
 async def test_a_goal_that_waits_holds_up_nothing() -> None:
@@ -797,6 +882,22 @@ async def test_a_drain_is_an_order_to_empty_a_broker() -> None:
         assert scene.goals.goal(order.id).ended == REACHED
 
 
+async def test_a_drain_says_that_moves_are_paused() -> None:
+    """And not that its moves wait for their turn."""
+    async with a_scene() as scene:
+        until_ms = scene.led.moves.term.clock.now_ms() + 600_000
+        await scene.led.wishes.set_pause(Pause(until_ms), ())
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await asyncio.sleep(5)
+        await scene.led.operations.step()
+        (order,) = scene.goals.list().goals
+        assert order.under_way
+        assert order.waits == Reason("Paused", f"moves are paused until {moment(until_ms)}")
+        await scene.led.wishes.set_pause(None, ())
+        await drain_step(scene)
+        assert waiting_code(scene, order.id) != "Paused"
+
+
 async def test_a_stopped_drain_leaves_the_cordon() -> None:
     """And says so; a lifted cordon ends the order, too."""
     async with a_scene() as scene:
@@ -909,6 +1010,34 @@ async def test_what_may_not_be_done_in_time_is_said(windowed: bool) -> None:
         assert (" of its windows (" in takes.text) is windowed
 
 
+async def test_how_long_it_takes_counts_the_moves_of_the_last_minute() -> None:
+    """Where they have used up the pace, nothing begins before it is free again."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        others = [Unload(name, "b1:8080", "b2:8080", "Drained") for name in BUNDLES[:2]]
+        began_ms = scene.led.moves.term.clock.now_ms()
+        scene.led.moves.decide(others, Author.DRAIN)
+        await scene.led.moves.idle()
+        await asyncio.sleep(10)
+        await scene.report()
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        takes = order.duration
+        assert takes is not None
+        assert takes.done_ms is not None
+        assert takes.done_ms >= began_ms + 60_000 + 1000 * (takes.seconds or 0)
+        text = "2 moves have begun in the last minute, and loadManagerMovesPerMinuteMax is 2"
+        assert f"; {text}: the next may begin at " in takes.text
+        free = takes.text.partition("may begin at ")[2].partition(" ")[0]
+        assert moment(began_ms + 60_000) <= free <= moment(began_ms + 70_000)
+        await scene.goals.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "OwnMoves"
+        assert waits.text.startswith(
+            f"{AT_ONCE} of its moves wait for their turn; {text}: the next"
+        )
+
+
 @pytest.mark.parametrize("minutes", [GRACE_MINUTES - 1, GRACE_MINUTES + 10])
 async def test_how_long_it_takes_counts_the_grace_of_its_bundles(minutes: int) -> None:
     """What cannot be done in its time is said when it is proposed, and while it waits."""
@@ -919,7 +1048,9 @@ async def test_how_long_it_takes_counts_the_grace_of_its_bundles(minutes: int) -
         order = await scene.goals.propose(Even(7), PlanLimits(until_ms=end_ms))
         takes = order.duration
         assert takes is not None
-        assert f"the first may move again at {moment(until_ms)}" in takes.text
+        assert (
+            f"they wait for their grace periods, the first until {moment(until_ms)}" in takes.text
+        )
         in_time = end_ms > until_ms
         assert takes.text.startswith(f"it may not be done by {moment(end_ms)}") is not in_time
         assert takes.done_ms is None if not in_time else (takes.done_ms or 0) > until_ms
@@ -1103,7 +1234,10 @@ async def test_moves_that_wait_are_not_made_when_the_time_is_over(
             await scene.report()
             assert (await scene.run(order.id)).ended == REACHED
         else:
-            assert (shown.ended, shown.progress.failed) == (TIME_IS_UP, AT_ONCE - made)
+            assert shown.ended is not None
+            assert shown.ended.code == TIME_IS_UP.code
+            assert shown.ended.text.startswith(f"{TIME_IS_UP.text}; it waited: OwnMoves: ")
+            assert shown.progress.failed == AT_ONCE - made
 
 
 async def test_a_long_pause_leaves_no_bundle_behind() -> None:
@@ -1318,7 +1452,12 @@ async def lose(scene: Scene, index: int) -> list[str]:
 def no_more_before(lost: list[str]) -> Reason:
     """Why a goal waits while these bundles have no owner."""
     count = len(lost)
-    text = f"it moves nothing more until {count} bundles of brokers that left have an owner"
+    some = (
+        "1 bundle of brokers that left has"
+        if count == 1
+        else (f"{count} bundles of brokers that left have")
+    )
+    text = f"it moves nothing more until {some} an owner"
     return Reason("Unsteady", text)
 
 
@@ -1345,6 +1484,23 @@ async def test_a_broker_is_lost_in_the_middle() -> None:
         assert ended.ended == REACHED
         assert scene.owned(1) != left
         assert abs(len(scene.owned(1)) - len(scene.owned(2))) <= 3
+
+
+async def test_a_loss_is_told_while_a_goal_waits_for_something_else() -> None:
+    """What it waited for goes by figures of before."""
+    async with a_scene() as scene:
+        bundle, source, there = BUNDLES[0], scene.led.fleet.brokers[1], scene.led.fleet.brokers[3]
+        await source.release(bundle)
+        await there.acquire(bundle)
+        await scene.report()
+        await just_moved(scene)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        assert waiting_code(scene, order.id) == "GracePeriod"
+        lost = await lose(scene, 3)
+        assert lost == [bundle]
+        await scene.goals.step()
+        assert scene.goals.goal(order.id).waits == no_more_before(lost)
 
 
 async def test_clients_of_a_lost_broker_come_back_with_what_has_waited() -> None:
@@ -1383,12 +1539,12 @@ async def the_next_term(scene: Scene) -> AsyncIterator[Scene]:
         yield after
 
 
-async def began(scene: Scene) -> None:
+async def began(scene: Scene, part: float = 1.0) -> None:
     """A new leader counts what the last one had ordered, from fresh reports, and moves nothing."""
     owned = scene.owned(1)
-    await scene.report()
+    await scene.report(part)
     for _ in range(SOON_MS // 1000):
-        await scene.step()
+        await scene.step(part)
     assert scene.owned(1) == owned
 
 
@@ -1396,6 +1552,56 @@ def waits_for(scene: Scene, order_id: str) -> str:
     """Why an order waits."""
     waits = scene.goals.goal(order_id).waits
     return "" if waits is None else waits.text
+
+
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        replace(STRATEGIES, shedding_enabled=False),
+        replace(STRATEGIES, shedder="ThresholdShedder", shedding_enabled=False),
+        replace(STRATEGIES, shedder="OverloadShedder"),
+    ],
+    ids=["off", "another one, off", "another one"],
+)
+async def test_a_new_leader_in_a_dip_knows_of_the_dip(strategies: StrategySettings) -> None:
+    """By the model that the leader before stored, though it was not BalancedShedder that acted."""
+    async with a_scene() as scene:
+        scene.led.strategies.set(strategies)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.report(part=0.3)
+        await scene.led.shed()
+        await scene.goals.step()
+        assert waiting_code(scene, order.id) == "TrafficDip"
+        async with the_next_term(scene) as after:
+            await began(after, part=0.3)
+            assert waiting_code(after, order.id) == "TrafficDip"
+            await after.report()
+            assert (await after.run(order.id)).ended == REACHED
+
+
+async def test_a_new_leader_knows_what_the_last_moves_cost() -> None:
+    """It plans by that, and assumes nothing."""
+    async with a_scene() as scene:
+        for broker in scene.led.fleet.brokers:
+            broker.tenant.stats = dict.fromkeys(BUNDLES, EACH)
+            broker.tenant.returned_ms = (250.0,) * int(EACH_CLIENTS)
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        assert order.pause_source == "assumed"
+        await scene.run(order.id)
+        await scene.led.shed()
+        before = scene.led.moves.pauses.expected()
+        assert before.source == "moves"
+        async with the_next_term(scene) as after:
+            await after.report()
+            other = await after.goals.propose(Emptied("b2:8080"), PlanLimits())
+            assert (other.pause_source, other.pause_seconds) == ("moves", before.measured_s)
+            assert other.promise.pause_s == pytest.approx(before.seconds, rel=0.01)
+
+
+def waiting_code(scene: Scene, order_id: str) -> str:
+    """The code of why an order waits."""
+    waits = scene.goals.goal(order_id).waits
+    return "" if waits is None else waits.code
 
 
 COME_BACK = ": clients of a broker that left come back"
@@ -1687,7 +1893,7 @@ async def test_it_does_not_end_while_moves_are_under_way() -> None:
             await asyncio.sleep(1)
             await scene.report()
         until = waits_until(scene, order_id)
-        assert until == "1 moves that wait or are under way have ended"
+        assert until == "1 move that waits or is under way has ended"
         scene.led.moves.cancel(None)
         assert (await scene.run(order_id)).ended == REACHED
 

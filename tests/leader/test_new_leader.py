@@ -76,12 +76,17 @@ async def test_the_memory_of_a_strategy_survives(strategy: Strategy, memory: obj
 
 
 async def test_the_memory_of_the_strategy_that_acts_survives() -> None:
-    """The extensible manager sheds with TransferShedder where a modular shedder is configured."""
+    """The extensible manager sheds with TransferShedder where a modular shedder is configured. The
+    model is stored beside it: goals go by that.
+    """
+    balanced, model = registry.SHEDDERS["BalancedShedder"], MEMORIES[1][1]
     shedder, memory = registry.EXTENSIBLE_SHEDDER, TransferMemory(2, {"b1:8080": (0.5, 7.0)})
     view = ClusterView(knows_owners=True)
     async with led_fleet(1) as led:
-        await a_keeper(led).save(Memories().remember(shedder, memory), view)
-        assert (await a_keeper(led).restore(view)).of(shedder) == memory
+        memories = Memories().remember(shedder, memory).remember(balanced, model)
+        await a_keeper(led).save(memories, view)
+        restored = await a_keeper(led).restore(view)
+        assert (restored.of(shedder), restored.of(balanced)) == (memory, model)
 
 
 def test_every_strategy_that_remembers_is_stored() -> None:

@@ -84,6 +84,18 @@ def test_clients_of_a_broker_that_died_are_no_cost_of_a_move() -> None:
     assert waited_ms(a_move(300)) == 300
 
 
+def test_what_was_measured_before_the_term_counts_until_more_is_measured() -> None:
+    """And is stored for the next one."""
+    queue = MoveQueue()
+    before = ClientPauses(queue, before_s=0.25)
+    assert before.expected() == ExpectedPause(0.25, "moves")
+    assert before.of_moves_s() == 0.25
+    queue.ended.append(a_move(100))
+    assert before.expected() == ExpectedPause(0.1, "moves")
+    assert before.of_moves_s() == 0.1
+    assert pauses().of_moves_s() is None  # a canary stores its own
+
+
 def test_a_second_is_assumed_where_nothing_was_measured() -> None:
     """So no limit is passed."""
     assert ClientPauses(MoveQueue()).expected() == ExpectedPause(PAUSE_S)

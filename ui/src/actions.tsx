@@ -409,6 +409,17 @@ export function cancelMove(move: Move): void {
 
 // Goals
 
+// Its hours, its limits and its note: what one approves.
+export function boundsOf({ limits, bounds, state, approvedMs }: GoalShown): string[] {
+  const { fromMs = 0, windows = [] } = limits ?? {};
+  const begins = fromMs > (state === "proposed" ? 0 : (approvedMs ?? 0));
+  return [
+    ...(begins ? [`from ${utc(fromMs)}`] : []),
+    ...(windows.length ? [`moves only in ${windows.join("; ")}`] : []),
+    ...(bounds ?? []),
+  ];
+}
+
 export function approveGoal(goal: GoalShown): void {
   const last = goal.promise.curve.at(-1);
   question.set({
@@ -416,6 +427,8 @@ export function approveGoal(goal: GoalShown): void {
     label: "Approve",
     plan: () => [
       `${plural(last?.moves ?? 0, "move")}, ${bytes(last?.traffic ?? 0)} and ${plural(Math.round(last?.clients ?? 0), "client")} that wait ${(last?.clientSeconds ?? 0).toFixed(0)} s in all.`,
+      ...(goal.limits?.untilMs ? [`To be done by ${utc(goal.limits.untilMs)}.`] : []),
+      ...boundsOf(goal).map((text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`),
       "A few moves are made at a time; the rest is planned anew from fresh figures.",
       goal.goal.kind === "emptied" ? `${goal.goal.broker} is cordoned.` : "The leader's own cycles wait meanwhile.",
     ],

@@ -1,6 +1,6 @@
 // Plans towards goals: what was promised, what has come of it, and what they wait for.
 import type { JSX } from "preact";
-import { approveGoal, stopGoal } from "./actions";
+import { approveGoal, boundsOf, stopGoal } from "./actions";
 import { plural, utc } from "./format";
 import type { GoalShown } from "../generated/openapi";
 import { goals } from "./state";
@@ -43,7 +43,7 @@ function whyText({ goal, ended, waits, afterwards: after, endedMs }: GoalShown):
     const on = `goes on: it had ended as reached; ${noLonger(goal, after)}`;
     return [on, why].filter(Boolean).join("; ");
   }
-  return after.atMs >= endedMs ? `${why}; ${noLonger(goal, after)}` : why;
+  return code === "Reached" && after.atMs >= endedMs ? `${why}; ${noLonger(goal, after)}` : why;
 }
 
 function progress(goal: GoalShown): string {
@@ -53,8 +53,11 @@ function progress(goal: GoalShown): string {
   const planned = `${plural(last?.moves ?? 0, "move")}, ${points(before?.farthest)} → ${points(last?.farthest)}`;
   const { later } = promise;
   if (state === "proposed") return `proposed: ${planned}${later ? `; ${later.code}: ${later.text}` : ""}`;
-  const settled = after && after.reached !== false ? `, ${settledPoints(after)}` : "";
-  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)${settled}`;
+  const since = typeof goal.endedMs === "number" && after && after.atMs >= goal.endedMs;
+  const settled = since && after.reached !== false ? `, ${settledPoints(after)}` : "";
+  const atWork = state === "approved" && ["OwnMoves", "Clients", "Reports"].includes(goal.waits?.code ?? "");
+  const when = atWork ? "now" : "when last looked at";
+  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), ${when} ${points(done.farthest)} (${points(last?.farthest)} promised)${settled}`;
   return [so, whyText(goal)].filter(Boolean).join("; ");
 }
 
@@ -76,9 +79,12 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       {goal.limits?.untilMs && goal.state !== "ended" && (
         <span class="small">by <Time at={goal.limits.untilMs} /></span>
       )}
-      {goal.state === "approved" && (goal.limits?.fromMs ?? 0) > (goal.approvedMs ?? 0) && (
-        <span class="small">from <Time at={goal.limits?.fromMs ?? 0} /></span>
-      )}
+      {goal.state !== "ended" &&
+        boundsOf(goal).map((text) => (
+          <span class="small" key={text}>
+            <Told text={text} />
+          </span>
+        ))}
       {goal.endedMs && <span class="small">ended <Time at={goal.endedMs} /></span>}
       {goal.staysCordoned && <span class="small">{goal.staysCordoned} stays cordoned</span>}
       {goal.lapsesMs && (

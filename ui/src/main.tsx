@@ -356,9 +356,10 @@ function Ask(): JSX.Element {
         <h2>{state === "forbidden" ? "This token may not see the cluster" : "Who are you?"}</h2>
         <p>
           {token.get() || state === "forbidden"
-            ? `The broker says: ${message}.`
-            : "This broker answers only those who prove who they are."}{" "}
-          The page needs the token of a superuser. It is kept in this tab only, until you close it.
+            ? `The answer is: ${message}.`
+            : "Only those who prove who they are get an answer here."}{" "}
+          The page needs a token. At a broker it is that of a superuser; at the daemon of a fleet,
+          others may read, too. It is kept in this tab only, until you close it.
         </p>
         <label>
           Token

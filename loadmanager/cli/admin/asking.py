@@ -13,6 +13,7 @@ from loadmanager.cli.admin.shapes import Document, Names, Runtime
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.kit.text import count_of as count_of  # noqa: PLC0414 - for all commands
 
 V2 = "/admin/v2"
 OWN = "/loadmanager/v1"
@@ -91,11 +92,6 @@ def query(**values: Any) -> str:
     }
     texts = {name: "true" if value is True else str(value) for name, value in given.items()}
     return "?" + urlencode(texts, safe=":/") if texts else ""
-
-
-def count_of(count: int, noun: str) -> str:
-    """The number with its noun."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def traffic_text(rate: float, mib_s: float) -> str:

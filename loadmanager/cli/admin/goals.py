@@ -20,6 +20,7 @@ from loadmanager.cli.options import Finite
 from loadmanager.cli.terminal import table
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import CurvePoint
+from loadmanager.engine.plans.planner import REACHED
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.reason import joined
 from loadmanager.kit.units import MINUTE_MS
@@ -36,6 +37,8 @@ EXAMPLES = """examples:
   loadmanager admin goals show 7-g1
 """
 WINDOW = "'Mon-Fri 22:00-06:00 Europe/Paris', and days to leave out: ... except 2026-12-24"
+AT_WORK = frozenset({"OwnMoves", "Clients", "Reports"})
+"""Codes of what a goal waits for between its moves: its figures are those of now."""
 ENDS = {
     "Reached": "reaches the goal",
     "Limits": "ends at its limits, before the goal",
@@ -112,6 +115,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
     order, raw = admin.ask("POST", GOALS, body, GoalShown)
     parts: list[Any] = [
         headline(order),
+        *_bounds(order),
         *_waits(order),
         *_later(order),
         *_duration(order),
@@ -167,6 +171,26 @@ def _limits(options: dict[str, Any]) -> PlanLimits:
     )
 
 
+def _bounds(order: GoalShown) -> list[list[str]]:
+    """Its hours, its limits and its note, as one part of an answer."""
+    lines = [*_hours(order), *order.bounds]
+    return [lines] if lines else []
+
+
+def _hours(order: GoalShown) -> list[str]:
+    limits, lines = order.limits, list[str]()
+    if limits.from_ms:
+        lines.append(f"no move before {clock(limits.from_ms)}")
+    if limits.until_ms is not None:
+        lines.append(f"to be done by {clock(limits.until_ms)}")
+    return [*lines, *_windows(order)]
+
+
+def _windows(order: GoalShown) -> list[str]:
+    windows = order.limits.windows
+    return [f"moves only in {'; '.join(windows)}"] if windows else []
+
+
 def headline(order: GoalShown) -> str:
     if order.state == "ended" and not order.promise.moves:
         return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
@@ -180,6 +204,8 @@ def _promised(order: GoalShown) -> str:
     if why.code == "Limits":
         limit = why.text.partition(": ")[2]
         ends += f": {limit}" if limit else ""
+    if why.code == "Reached" and order.state == "ended":
+        return f"{count} promised, to reach the goal"
     if why.code != "NothingHelps":
         return f"{count}; {ends}"
     if order.drain:
@@ -267,7 +293,10 @@ def goals_list(admin: AdminClient, at: int | None) -> Output:
     if at is not None:
         return _goals_at(admin, at)
     answer, raw = admin.ask("GET", GOALS, None, GoalsShown)
-    headers = ("id", "goal", "state", "made", "moves", "promised", "farthest", "promised", "why")
+    headers = (
+        *("id", "goal", "state", "made", "moves", "promised", "farthest", "promised"),
+        *("limits", "why"),
+    )
     rows = [
         (
             order.id,
@@ -278,6 +307,7 @@ def goals_list(admin: AdminClient, at: int | None) -> Output:
             order.promise.moves,
             _points(order.progress.farthest),
             _points(order.promise.curve[-1].farthest),
+            _short("; ".join([*_windows(order), *order.bounds])),
             _why(order),
         )
         for order in answer.goals
@@ -295,7 +325,8 @@ def _why(order: GoalShown) -> str:
         no_longer += f", when a broker was {_points(after.farthest)} from the mean"
     if order.ended_ms is None:
         return joined(f"goes on: it had ended as reached; {no_longer}", why)
-    return f"{why}; {no_longer}" if after.at_ms >= order.ended_ms else why
+    was_so = order.ended is not None and order.ended.code == REACHED.code
+    return f"{why}; {no_longer}" if was_so and after.at_ms >= order.ended_ms else why
 
 
 def _goals_at(admin: AdminClient, at_ms: int) -> Output:
@@ -323,8 +354,8 @@ def _goal_then(goal: GoalThen) -> str:
 
 
 def _goal_at(admin: AdminClient, goal: str, at_ms: int) -> Output:
-    then = goals_at(admin, at_ms)
-    it = next((each for each in then.goals if each.id == goal), None)
+    then = goals_at(admin, at_ms, goal)
+    it = next(iter(then.goals), None)
     if it is None:
         raise OperationalError(f"no goal {goal} was ordered by {clock(at_ms)}, as far as recorded")
     lines = [f"goal {it.id} ({_goal_then(it)}) was {it.state} at {clock(at_ms)}: {times_text(it)}"]
@@ -353,28 +384,27 @@ def goals_show(admin: AdminClient, goal: str, at: int | None) -> Output:
     """
     if at is not None:
         return _goal_at(admin, goal, at)
-    order, raw = admin.ask("GET", f"{GOALS}/{quote(goal, safe='')}", None, GoalShown)
+    order, raw = admin.ask("GET", _path(goal), None, GoalShown)
     state = (*_state_lines(order), *waited_for(admin, order), *_cordon(order))
     lines = (headline(order), *state, _curve(order.promise.curve))
     return Output(raw, lines)
 
 
+def _path(goal: str) -> str:
+    """The path of a goal; other names would be another path."""
+    if goal in ("", ".", ".."):
+        raise click.UsageError(f"{goal!r} is no goal: `goals list` has their ids")
+    return f"{GOALS}/{quote(goal, safe='')}"
+
+
 def _state_lines(order: GoalShown) -> list[str]:
-    progress, limits = order.progress, order.limits
+    progress = order.progress
     lines = [joined(order.state, _why(order)), _error(order), _pause(order)]
     lines += _replay(order)
     if order.state == "proposed":
         lines.append(_proposed(order))
         lines += _later(order)
-    lines += _duration(order)
-    if limits.from_ms:
-        lines.append(f"no move before {clock(limits.from_ms)}")
-    if limits.until_ms is not None:
-        lines.append(f"to be done by {clock(limits.until_ms)}")
-    if limits.windows:
-        lines.append(f"moves only in {'; '.join(limits.windows)}")
-    if limits.stay:
-        lines.append(f"stay: {', '.join(limits.stay)}")
+    lines += [*_duration(order), *_hours(order), *order.bounds]
     if progress.ordered:
         last = order.promise.curve[-1]
         lines.append(
@@ -388,12 +418,14 @@ def _state_lines(order: GoalShown) -> list[str]:
     lines += _compared(order)
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
-        at = "now" if order.state == "approved" else "when last looked at"
+        at_work = order.state == "approved" and (it := order.waits) and it.code in AT_WORK
+        at = "now" if at_work else "when last looked at"
         lines.append(
             f"farthest from the mean: {_before(order)}, "
             f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
         )
-    if (after := order.afterwards) is not None:
+    after, ended_ms = order.afterwards, order.ended_ms
+    if after is not None and ended_ms is not None and after.at_ms >= ended_ms:
         lines.append(
             f"at {clock(after.at_ms)}, when sensors had settled: {_points(after.farthest)}"
         )
@@ -434,8 +466,7 @@ def _cordon(order: GoalShown) -> list[str]:
 @click.option("--at", type=Coming(), help="begin then: 22:00 (UTC), 2h, a date; now without it")
 def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     """Let a goal be reached: a few moves, a look at fresh figures, the next moves."""
-    path = f"{GOALS}/{quote(goal, safe='')}/approve"
-    order, raw = admin.ask("POST", path, {"fromMs": at or 0}, GoalShown)
+    order, raw = admin.ask("POST", f"{_path(goal)}/approve", {"fromMs": at or 0}, GoalShown)
     begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
     late = begins > (order.approved_ms or 0)
     waits = _waits(order)
@@ -466,7 +497,8 @@ def _compared(order: GoalShown) -> list[str]:
         return []
     if of is None:
         return ["which moves were shown is not known: a leader of an earlier version planned them"]
-    text = f"{of.as_shown} of the {of.made} moves made are among the {of.shown} shown"
+    are = "is" if of.as_shown == 1 else "are"
+    text = f"{of.as_shown} of the {of.made} moves made {are} among the {of.shown} shown"
     if of.made == 1:
         text = f"the move made is {'' if of.as_shown else 'not '}among the {of.shown} shown"
     if not (left := of.made - of.as_shown):
@@ -489,7 +521,7 @@ def goals_stop(admin: AdminClient, goal: str) -> Output:
     """End a goal; moves under way end by themselves, the others are not made. A broker that was to
     be emptied stays cordoned.
     """
-    order, raw = admin.ask("POST", f"{GOALS}/{quote(goal, safe='')}/stop", None, GoalShown)
+    order, raw = admin.ask("POST", f"{_path(goal)}/stop", None, GoalShown)
     text = f"goal {order.id} is stopped; {count_of(order.progress.arrived, 'move')} made"
     if order.under_way:
         text += f", {count_of(order.under_way, 'move')} under way"

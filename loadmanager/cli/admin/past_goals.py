@@ -61,10 +61,13 @@ class GoalsThen:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-def goals_at(admin: AdminClient, at_ms: int) -> GoalsThen:
-    """What was ordered by then. Raises `OperationalError` for a daemon, which records no orders."""
-    present = {order.id: order for order in admin.get(GOALS, GoalsShown).goals}
-    then = documents_then(admin, paths.GOALS, {}, at_ms)
+def goals_at(admin: AdminClient, at_ms: int, goal: str = "") -> GoalsThen:
+    """What was ordered by then, or one goal of it. Raises `OperationalError` for a daemon, which
+    records no orders.
+    """
+    orders = admin.get(GOALS, GoalsShown).goals
+    present = {order.id: order for order in orders if goal in ("", order.id)}
+    then = documents_then(admin, paths.goal(goal) if goal else paths.GOALS, {}, at_ms)
     goals = [_of_present(order, then.documents.get(id_), at_ms) for id_, order in present.items()]
     goals += [of_record(id_, it) for id_, it in then.documents.items() if id_ not in present]
     there = [goal for goal in goals if goal.made_ms <= at_ms]

@@ -86,6 +86,12 @@ class MoveQueue:
         move = self._moves.get(bundle)
         return None if move is None or move.ended else move
 
+    def begun_s(self, now_s: float) -> list[float]:
+        """How long ago moves began in the last minute that count for `per_minute_max`, the first
+        that began first.
+        """
+        return [now_s - at_s for at_s in self._begun_s if at_s > now_s - WINDOW_S]
+
     # Events
 
     def add(self, moves: Sequence[Move], now_s: float, settings: MoveSettings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LOOKS_TO_END = 1
@@ -47,9 +47,20 @@ def duration(moves: int, pace: Pace) -> TimeTaken:
     if moves and pace.per_minute == 0:
         seconds = math.inf
     elif moves and pace.per_minute > 0:
-        rate_s = (moves - 1) // pace.per_minute * MINUTE_S
+        _, rate_s = begins_s(moves, pace.per_minute)
         seconds = max(seconds, rate_s + pace.move_s + LOOKS_TO_END * pace.look_s)
     return TimeTaken(moves, looks, seconds)
+
+
+def begins_s(moves: int, per_minute: int, begun_s: Sequence[float] = ()) -> tuple[float, float]:
+    """In how many seconds the first and the last of some moves may begin, if at most so many begin
+    in any minute. `begun_s`: how long ago others began, the first that began first.
+    """
+    times = [-ago_s for ago_s in begun_s]
+    for _ in range(moves):
+        earliest = times[-per_minute] + MINUTE_S if len(times) >= per_minute else 0.0
+        times.append(max(0.0, earliest))
+    return times[len(begun_s)], times[-1]
 
 
 def done_ms(seconds: float, hours: Iterable[tuple[int, int]]) -> int | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 import msgspec
 
-from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.text import count_of
 
 NAMES_MAX = 1_000
 """Names that a goal, or its limits, may have."""
+NAMES_SHOWN = 10
 WINDOWS_MAX = 20
 MOVES_MAX = 10_000
 NUMBER_MAX = 1e18
@@ -77,10 +80,52 @@ class PlanLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 NO_LIMITS = PlanLimits()
 
 
-def stays(stay: frozenset[str], bundle: str) -> bool:
-    """Whether a bundle is to stay: by itself, with its namespace or with its tenant."""
-    namespace, _ = split_bundle_name(bundle)
-    return bool(stay) and not stay.isdisjoint((bundle, namespace, namespace.partition("/")[0]))
+def bounds_of(limits: PlanLimits) -> list[str]:
+    """What a plan may cost at most, and what stays, for people; its hours are not here."""
+    bounds = [f"at most {count_of(limits.moves, 'move')}"] if limits.moves < MOVES_MAX else []
+    if limits.traffic is not None:
+        bounds.append(f"at most {limits.traffic / 1e6:.4g} MB/s of traffic that moves")
+    if limits.clients is not None:
+        bounds.append(f"at most {limits.clients:.4g} clients that are paused")
+    if limits.client_seconds is not None:
+        bounds.append(f"at most {limits.client_seconds:.4g} s of pauses of clients in all")
+    if limits.stay:
+        more = len(limits.stay) - NAMES_SHOWN
+        names = ", ".join(limits.stay[:NAMES_SHOWN])
+        bounds.append(f"stay: {names}" + (f" and {more} more" if more > 0 else ""))
+    return bounds
+
+
+class Staying:
+    """What is to stay where it is. `names`: tenants, namespaces, and bundles with what they were
+    split into or merged with since; `refused`: bundles of exactly this range.
+    """
+
+    __slots__ = ("_names", "_ranges")
+
+    def __init__(self, names: Iterable[str], refused: Iterable[str] = ()) -> None:
+        self._names = frozenset((*names, *refused))
+        self._ranges: dict[str, list[BundleRange]] = {}
+        for name in names:
+            namespace, _, span = name.rpartition("/")
+            with suppress(BadInputError):
+                self._ranges.setdefault(namespace, []).append(BundleRange.parse(span))
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def has(self, bundle: str) -> bool:
+        """Whether a bundle is to stay: by itself, with its namespace or with its tenant, or because
+        a part of it is.
+        """
+        namespace, span = split_bundle_name(bundle)
+        if not self._names.isdisjoint((bundle, namespace, namespace.partition("/")[0])):
+            return True
+        ranges = self._ranges.get(namespace)
+        if ranges is None:
+            return False
+        its = BundleRange.parse(span)
+        return any(its.lower < each.upper and each.lower < its.upper for each in ranges)
 
 
 def name_of(bundle: str, names: Collection[str]) -> str | None:

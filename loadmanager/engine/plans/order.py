@@ -13,6 +13,8 @@ from loadmanager.engine.plans.goals import Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.planner import GoalPlan, Point
 from loadmanager.kit.reason import Reason
 
+ORDERS_MAX = 50
+"""Orders that are kept; those that ended first give way, then the oldest proposals."""
 CURVE_MAX = 25
 """Points of a curve that are kept."""
 MARK_BYTES = 4

@@ -37,8 +37,8 @@ from loadmanager.engine.plans.goals import (
     Goal,
     PlanLimits,
     Spare,
+    Staying,
     name_of,
-    stays,
 )
 from loadmanager.engine.plans.swaps import best_swap, room_and_move
 from loadmanager.engine.strategies import filters
@@ -51,7 +51,7 @@ from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
 from loadmanager.kit.reason import Reason
-from loadmanager.kit.text import moment
+from loadmanager.kit.text import count_of, moment
 
 DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
@@ -142,6 +142,8 @@ def planning(
     leaving: Mapping[str, str] | None = None,
     came: Mapping[str, Came] = NOTHING_CAME,
     losing: Collection[str] = (),
+    refused: Collection[str] = (),
+    early: Collection[str] = (),
     patient: bool = False,
 ) -> Pieces[GoalPlan]:
     """The moves that the search finds towards a goal, as few as it finds of those that cost clients
@@ -150,8 +152,9 @@ def planning(
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
     report may still have it. `came`: what moved lately. `losing`: the brokers where traffic was
-    lost at the last look. `patient`: what bars moves for a while only does not count. Raises
-    `KeyError` for a broker that does not report.
+    lost at the last look. `refused`: bundles that stay for now. `early`: bundles that count as if
+    they had not been moved lately; `patient`: what bars moves for a while only does not count.
+    Raises `KeyError` for a broker that does not report.
     """
     losing = lost_traffic.losing_brokers(snapshot, came, losing)
     if patient:
@@ -169,10 +172,14 @@ def planning(
     cluster.intake_max = math.inf
     yield
     names = goal.names if isinstance(goal, Apart) else ()
-    owners = _Owners(snapshot, cluster, names, frozenset(limits.stay))
+    owners = _Owners(snapshot, cluster, names, Staying(limits.stay, refused))
     yield from owners.read()
     if patient:
         snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
+    elif early:
+        recent = snapshot.recently_unloaded_ms
+        late = {bundle: at_ms for bundle, at_ms in recent.items() if bundle not in early}
+        snapshot = snapshot.having(recently_unloaded_ms=late)
     return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model, losing))
 
 
@@ -209,7 +216,7 @@ class _Planning:
         cluster = owners.cluster
         self._snapshot, self._settings, self._cluster = snapshot, settings, cluster
         self._goal, self._limits = goal, limits
-        self._stay = frozenset(limits.stay)
+        self._stay = owners.stay
         self._moves: list[Unload] = []
         self._moved = set[str]()
         self._curve = [Point(0, 0.0, 0.0, cluster.spread, cluster.farthest)]
@@ -259,14 +266,15 @@ class _Planning:
             left = sorted(self._owners.bundles[self._cluster.row(self._goal.broker)])
             return self._stay_at(left, self._goal.broker)
         bundles = [each for its in self._owners.bundles for each in its]
-        if staying := sum(stays(self._stay, each) for each in bundles):
-            text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles are to stay"
+        if staying := sum(map(self._stay.has, bundles)):
+            are = "is" if staying == 1 else "are"
+            text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles {are} to stay"
             return Reason(NOTHING_HELPS.code, text)
         return self._nothing_helps()
 
     def _stay_at(self, left: Sequence[str], broker: str) -> Reason:
         """That these bundles stay at a broker; and until when, if they are pinned to it."""
-        some = "1 bundle" if len(left) == 1 else f"{len(left)} bundles"
+        some = count_of(len(left), "bundle")
         names = ", ".join(left[:NAMED_MAX]) + (" …" if len(left) > NAMED_MAX else "")
         text = f"{some} may not leave, or no other has room: {names}"
         pin_of = self._snapshot.wishes.pin_of
@@ -505,12 +513,12 @@ def _limits(names: Iterable[str]) -> Reason:
     return Reason(LIMITS.code, f"{LIMITS.text}: that of {', '.join(names)}")
 
 
-def _is_free(stay: frozenset[str], bundle: str) -> bool:
-    return not stays(stay, bundle)
+def _is_free(stay: Staying, bundle: str) -> bool:
+    return not stay.has(bundle)
 
 
-def _is_free_of(stay: frozenset[str], name: str, bundle: str) -> bool:
-    return name_of(bundle, (name,)) is not None and not stays(stay, bundle)
+def _is_free_of(stay: Staying, name: str, bundle: str) -> bool:
+    return name_of(bundle, (name,)) is not None and not stay.has(bundle)
 
 
 class _Owners:
@@ -523,10 +531,10 @@ class _Owners:
         snapshot: ClusterSnapshot,
         cluster: ModelledBrokers,
         names: Sequence[str],
-        stay: frozenset[str],
+        stay: Staying,
     ) -> None:
         self._snapshot, self.cluster, self._names = snapshot, cluster, frozenset(names)
-        self._stay = stay
+        self.stay = stay
         self.bundles: list[set[str]] = [set() for _ in cluster.rows]
         self.named: list[dict[str, tuple[int, float]]] = [{} for _ in cluster.rows]
         """The names of whose bundles a broker has any → how many, and their bytes/s."""
@@ -552,7 +560,7 @@ class _Owners:
         name, broker = name_of(bundle, self._names), self.cluster.names[row]
         if name is None:
             return
-        if stays(self._stay, bundle) or self._snapshot.wishes.keep(bundle, broker) is not None:
+        if self.stay.has(bundle) or self._snapshot.wishes.keep(bundle, broker) is not None:
             traffic = self._bound[row].get(name, 0.0) + self._snapshot.averages.quick_of(bundle)
             self._bound[row][name] = traffic
 

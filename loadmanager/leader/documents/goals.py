@@ -102,7 +102,8 @@ class GoalShown(Shape):
     pause_seconds: float
     """The pause of a client that counts for each of its next moves."""
     pause_source: PauseSource
-    """Whether that is the median of the last moves here, of what a canary measured last (beside a
+    """Whether that is the median of the last moves (of earlier leaders, where none was measured in
+    this term), of what a canary measured last (beside a
     Pulsar), the mean of what its own moves took, what was measured when it was proposed, or assumed
     because there is none of these.
     """
@@ -130,6 +131,8 @@ class GoalShown(Shape):
     """The moves that were shown beside those that were made; null: it is a drain, or a leader of an
     earlier version planned it.
     """
+    bounds: list[str] = msgspec.field(default_factory=list)
+    """What it may cost at most, what stays, and its note: for people who approve it."""
 
 
 class GoalsShown(Shape):

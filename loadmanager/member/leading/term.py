@@ -34,7 +34,7 @@ from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
 from loadmanager.leader.last_replay import LOOK_S as REPLAY_S
 from loadmanager.leader.limit_ends import TermLimitEnds
-from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
+from loadmanager.leader.load_manager import FirstHold, LeaderHold, LeaderRecords, LoadManager
 from loadmanager.leader.members import STEP_S, AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
@@ -121,6 +121,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         clock=base.clock,
     )
     load_manager = _load_manager(leads, moves, memories=await keeper.restore(view))
+    moves.pauses = replace(moves.pauses, before_s=keeper.pause_s)
     owners = OwnerTracker(
         brokers=cluster.brokers,
         clock=base.clock,
@@ -372,6 +373,15 @@ def _operations(
     )
 
 
+async def shed(parts: TermParts, hold: LeaderHold | None) -> None:
+    """One cycle, and what the next leader is to know of it."""
+    load_manager = parts.load_manager
+    await parts.feed.refresh()
+    await load_manager.shed(hold)
+    memories = load_manager.usage.remembered(load_manager.memories)
+    await parts.keeper.save(memories, parts.feed.view, parts.moves.pauses.of_moves_s())
+
+
 def _run_cycles(parts: TermParts, hold: FirstHold) -> None:
     leads, load_manager, feed = parts.leads, parts.load_manager, parts.feed
     base, splits = leads.base, leads.base.settings.live(SplitSettings)
@@ -379,18 +389,13 @@ def _run_cycles(parts: TermParts, hold: FirstHold) -> None:
     splitting = Interval(splits, lambda settings: settings.interval_minutes * 60)
     saving = Interval(base.broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
-    async def shed() -> None:
-        await feed.refresh()
-        await load_manager.shed(hold)
-        await parts.keeper.save(load_manager.memories, feed.view)
-
     async def save() -> None:
         await leads.cluster.wishes.forget_old(parts.term.checks)
         count = base.strategies.value.bundles_in_report_max
         await feed.save(base.store, count, parts.term.checks)
 
     cycles: list[tuple[Callable[[], float], Callable[[], Awaitable[object]], str]] = [
-        (shedding, shed, "shed"),
+        (shedding, partial(shed, parts, hold), "shed"),
         (saving, save, "save"),
     ]
     if leads.manager.leader_splits:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -22,10 +23,14 @@ from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 from loadmanager.cli import main
 from loadmanager.engine.bundles.ranges import topic_hash
+from loadmanager.engine.plans.goals import Even, PlanLimits
+from loadmanager.engine.plans.order import CurvePoint, GoalOrder, MadeAsShown, Promise
 from loadmanager.kit.audit import Asked, ChangeShown, asking
 from loadmanager.kit.http.auditing import PEERS, audited
+from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.names import TopicName
+from loadmanager.kit.reason import Reason
 from loadmanager.leader.audit import CHANGES_MAX, TEXT_MAX, WAITING_MAX, AuditLog, NotingStore
 
 CHANGES = "/loadmanager/v1/changes"
@@ -270,9 +275,9 @@ class Clock:
         return 1
 
 
-def asked(**fields: Any) -> Asked:
+def asked(what: str = "PUT /x", **fields: Any) -> Asked:
     """A request."""
-    return Asked(roles=("admin",), address="a", over="http", what="PUT /x", **fields)
+    return Asked(roles=("admin",), address="a", over="http", what=what, **fields)
 
 
 async def test_it_is_bounded_and_counts_what_it_drops() -> None:
@@ -347,6 +352,43 @@ async def test_long_documents_and_secrets() -> None:
     assert len(x.after) == TEXT_MAX + 1
     assert len(z.after) <= TEXT_MAX + 1
     assert y.before is None
+
+
+def test_of_a_large_plan_the_goal_is_recorded() -> None:
+    """With its limits and the number of its moves; these would leave no room for it."""
+    audit = AuditLog(broker_id="b", clock=Clock(), history=None)
+    stay = tuple(f"tenant-{number:03}" for number in range(900))
+    nothing = CurvePoint(moves=0, traffic=0, clients=0, spread=0.1, farthest=0.2)
+    curve = tuple(msgspec.structs.replace(nothing, moves=number) for number in range(25))
+    order = GoalOrder(
+        id="1-g1",
+        goal=Even(5),
+        limits=PlanLimits(moves=40, stay=stay),
+        made_ms=1,
+        promise=Promise(curve, True, Reason("Reached", "it is"), 0.01),
+        compared=MadeAsShown(b"0000" * 10_000),
+    )
+    request, path = asked("POST /loadmanager/v1/goals"), f"{paths.GOALS}/1-g1"
+    request.wrote(path, msgspec.json.encode(order))
+    audit.changed(request)
+    approved = msgspec.structs.replace(order, state="approved", approved_ms=2)
+    request = asked("POST /loadmanager/v1/goals/1-g1/approve")
+    request.saw(path, msgspec.json.encode(order))
+    request.wrote(path, msgspec.json.encode(approved))
+    audit.changed(request)
+    later, first = audit.recent(10)
+    recorded = json.loads(first.after or "")
+    assert (recorded["goal"], recorded["state"]) == (
+        {"kind": "even", "withinPoints": 5},
+        "proposed",
+    )
+    assert (recorded["limits"]["moves"], recorded["promise"]["curve"][0]["moves"]) == (40, 24)
+    assert recorded["limits"]["stay"][:1] == ["tenant-000"]
+    assert recorded["limits"]["stay"][-1] == "… and 891 more"
+    text = "proposed the goal 1-g1: all brokers within 5 points of the mean; at most 40 moves; "
+    assert first.words.startswith(f"{text}stay: tenant-000, ")
+    assert first.words.endswith(", tenant-008, … and 891 more; 24 moves planned")
+    assert json.loads(later.after or "") == {"state": "approved", "approvedMs": 2}
 
 
 class Settling:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadmanager.engine.plans.duration import Pace, TimeTaken, done_ms, duration
+from loadmanager.engine.plans.duration import Pace, TimeTaken, begins_s, done_ms, duration
 
 PACE = Pace(batch=5, at_once=2, per_minute=-1, move_s=4.0, look_s=10.0)
 
@@ -28,6 +28,26 @@ def test_the_rate_of_moves_counts_where_it_is_what_takes_longest() -> None:
     assert duration(61, slow).seconds == 10 * 60 + 1
     assert duration(0, replace(PACE, per_minute=0)).seconds == PACE.look_s
     assert duration(1, replace(PACE, per_minute=0)).seconds == math.inf
+
+
+@pytest.mark.parametrize(
+    ("moves", "begun_s", "first_s", "last_s"),
+    [
+        (1, [], 0, 0),
+        (4, [], 0, 60),
+        (1, [50, 40], 0, 0),
+        (1, [50, 40, 10], 10, 10),
+        (3, [50, 40, 10], 10, 50),
+        (4, [50, 40, 10], 10, 70),
+        (3, [20], 0, 40),
+        (1, [50, 40, 30, 10], 20, 20),
+    ],
+)
+def test_moves_of_the_last_minute_use_up_the_rate(
+    moves: int, begun_s: list[float], first_s: float, last_s: float
+) -> None:
+    """Three may begin in any minute."""
+    assert begins_s(moves, 3, begun_s) == (first_s, last_s)
 
 
 def test_only_open_hours_count() -> None:

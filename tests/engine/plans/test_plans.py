@@ -23,6 +23,8 @@ from loadmanager.engine.plans.goals import (
     Goal,
     PlanLimits,
     Spare,
+    Staying,
+    bounds_of,
     check,
 )
 from loadmanager.engine.plans.planner import GoalPlan, plan, planning
@@ -377,6 +379,41 @@ def test_limits_hold(goal: Goal, limits: PlanLimits, key: str, most: float) -> N
     assert getattr(made.curve[-1], key) <= most
     assert made.moves
     assert made.ends == Reason("Limits", f"another move would pass a limit: that of {key}")
+
+
+@pytest.mark.parametrize(
+    ("bundle", "staying"),
+    [
+        ("t/n/0x20000000_0x30000000", True),
+        ("t/n/0x30000000_0x40000000", True),
+        ("t/n/0x10000000_0x20000000", False),
+        ("t/n/0x40000000_0x50000000", False),
+        ("t/n/0x00000000_0xffffffff", True),
+        ("t/other/0x20000000_0x30000000", False),
+        ("u/m/0x30000000_0xffffffff", False),
+    ],
+)
+def test_what_has_a_part_of_a_bundle_that_stays_stays(bundle: str, *, staying: bool) -> None:
+    """Its halves after a split, and what it was merged with; not so what was refused."""
+    stay = Staying(["t/n/0x20000000_0x40000000", "u/n"], ["u/m/0x20000000_0x40000000"])
+    assert stay.has(bundle) is staying
+    assert stay.has("u/n/0x00000000_0xffffffff")
+    assert stay.has("u/m/0x20000000_0x40000000")
+
+
+def test_limits_are_told() -> None:
+    """All of those that are set."""
+    assert bounds_of(PlanLimits()) == []
+    some = PlanLimits(moves=40, traffic=2.5e6, clients=0, client_seconds=90)
+    assert bounds_of(some) == [
+        "at most 40 moves",
+        "at most 2.5 MB/s of traffic that moves",
+        "at most 0 clients that are paused",
+        "at most 90 s of pauses of clients in all",
+    ]
+    assert bounds_of(PlanLimits(stay=("acme", "beta/x"))) == ["stay: acme, beta/x"]
+    many = tuple(f"t{at}" for at in range(12))
+    assert bounds_of(PlanLimits(stay=many)) == [f"stay: {', '.join(many[:10])} and 2 more"]
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: type(goal).__name__)
