@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from system.raw import a_send
 
 from loadmanager.cli.admin.causes import Causes
 from loadmanager.cli.admin.client_steps import Waits
-from loadmanager.cli.admin.downtimes import Downtime
+from loadmanager.cli.admin.downtimes import Downtime, Stood
+from loadmanager.cli.admin.held_sums import sums_of
 from loadmanager.cli.admin.held_then import ConnectionHold, longest_for
 from loadmanager.cli.admin.interrupted import _row
 from loadmanager.cli.admin.interruptions import between_text
@@ -483,6 +485,22 @@ def test_the_limits_of_a_hold_are_those_of_then() -> None:
 def _held(begin: int, end: int, limits: str, broker: str = "b2:1") -> ConnectionHold:
     client = f"10.0.3.7:{begin}"
     return ConnectionHold(broker, client, begin, end, ((begin, limits), (end, limits)))
+
+
+def test_what_a_record_and_the_look_of_now_have_counts_once() -> None:
+    """The look may begin some seconds later: the limit had let the connection go for a moment."""
+
+    def hold(begin: int, end: float) -> ConnectionHold:
+        return ConnectionHold("b1:1", "10.0.3.7:9", begin, end, ((begin, "t publish"),))
+
+    for holds in (
+        [hold(5_000, 28_000), hold(13_000, inf)],
+        [hold(13_000, inf), hold(5_000, 9_000)],
+    ):
+        (of,) = sums_of(holds, 0, 30_000, Stood({}))
+        assert of.held_ms == (25_000 if holds[0].begin == 5_000 else 21_000)
+        (of,) = sums_of(holds, 0, 30_000, Stood({"b1:1": [(14_000, 15_000)]}))
+        assert of.held_ms == (24_000 if holds[0].begin == 5_000 else 20_000)
 
 
 def test_a_limit_that_held_the_connection_for_lookups() -> None:

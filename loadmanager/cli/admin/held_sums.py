@@ -78,19 +78,24 @@ def sums_of(
     holds: Iterable[ConnectionHold], begin_ms: int, end_ms: int, stood: Stood
 ) -> list[HeldSum]:
     """What holds come to for each connection within a time, the longest first; without the times
-    in which its broker stood still.
+    in which its broker stood still. What a record and the look of now both have, counts once.
     """
     sums = dict[tuple[str, str], HeldSum]()
-    for hold in holds:
-        begin, end = max(hold.begin, begin_ms), min(hold.end, end_ms)
-        held_ms = end - begin - stood.within(hold.broker, begin, end)
-        if held_ms <= 0:
+    for hold in sorted(holds, key=lambda it: it.begin):
+        begin, end = float(max(hold.begin, begin_ms)), float(min(hold.end, end_ms))
+        if begin >= end:
             continue
         of = sums.setdefault((hold.broker, hold.client), HeldSum(hold.broker, hold.client))
-        of.held_ms += held_ms
-        of.times.append((begin, end))
         of.limits.update(limits for _, limits in hold.looks)
-    return sorted(sums.values(), key=lambda it: (-it.held_ms, it.client, it.broker))
+        if of.times and begin <= of.times[-1][1]:
+            begin, end = of.times[-1][0], max(end, of.times.pop()[1])
+        of.times.append((begin, end))
+    for of in sums.values():
+        of.held_ms = sum(
+            end - begin - stood.within(of.broker, begin, end) for begin, end in of.times
+        )
+    held = [of for of in sums.values() if of.held_ms > 0]
+    return sorted(held, key=lambda it: (-it.held_ms, it.client, it.broker))
 
 
 def _name_producers(admin: AdminClient, of: HeldSum, until_ms: int) -> dict[str, str]:
