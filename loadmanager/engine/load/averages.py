@@ -37,7 +37,7 @@ COLUMNS = 17
 NOBODY = 0.0
 QUICK_WEIGHT, QUICK_RISE = 0.3, 5.0
 """The weight of the last sample in a quick average, in which it counts as at most so many times the
-average or the sample before: a counter may be wrong once.
+average or the sample before, if there was any: a counter may be wrong once.
 """
 ROWS_MIN = 64
 _SAMPLE = struct.Struct("5d")
@@ -321,7 +321,8 @@ class BundleAverages(Mapping[str, BundleData]):
         where = _span(rows)
         table = self._table[:, where]  # a view if the rows follow each other: eight times as fast
         sample, quick = samples[0] + samples[1], table[QUICK]
-        counted = np.minimum(sample, QUICK_RISE * np.maximum(table[LAST], quick))
+        most = QUICK_RISE * np.maximum(table[LAST], quick)
+        counted = np.where(most > 0, np.minimum(sample, most), sample)
         table[LAST] = sample
         table[QUICK] = np.where(
             table[LONG + 1] == 0, sample, quick + QUICK_WEIGHT * (counted - quick)

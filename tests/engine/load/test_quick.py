@@ -27,7 +27,8 @@ def test_the_first_sample_counts_whole(samples: list[float]) -> None:
     averages, quick, before = BundleAverages(), samples[0], samples[0]
     for number, bytes_s in enumerate(samples):
         averages.observe(f"b{number % 2}", {BUNDLE: a_sample(bytes_s)})
-        counted = min(bytes_s, QUICK_RISE * max(before, quick)) if number else bytes_s
+        most = QUICK_RISE * max(before, quick)
+        counted = min(bytes_s, most) if number and most > 0 else bytes_s
         quick, before = quick + (counted - quick) * (QUICK_WEIGHT if number else 1), bytes_s
         assert averages.quick_of(BUNDLE) == pytest.approx(quick)
 
