@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 import click
+from msgspec import to_builtins
 
 from loadmanager.cli.admin.absences import (
     News,
@@ -47,6 +48,7 @@ from loadmanager.cli.admin.downtimes import (
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.past_findings import found_before
 from loadmanager.cli.admin.past_status import (
     TOP_BROKERS,
     TOP_BUNDLE_HEADERS,
@@ -183,11 +185,15 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     lines += _over(admin, cluster, absences, lapses, downs, each=each)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin)
+    findings = _answer(admin, "findings", FindingsShown)
+    before = found_before(admin, cluster, findings)
     lacking = _lacking(admin)
     lines += [f"ARCHIVE: {line}" for line in lacking]
-    if (findings := _answer(admin, "findings", FindingsShown)) is not None:
+    if findings is not None:
         lines.append(summary(findings))
-    return Output({**raw, "noAnswer": silent, "lacking": lacking}, lines)
+    lines += before.summary()
+    data = {"noAnswer": silent, "lacking": lacking, "foundBefore": to_builtins(before.findings)}
+    return Output({**raw, **data}, lines)
 
 
 def _lacking(admin: AdminClient) -> list[str]:
