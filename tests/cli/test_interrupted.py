@@ -578,3 +578,9 @@ async def test_a_loss_that_nobody_has_recorded_yet(
         before = now - 60 * 60_000
         _, out, _ = await shell.run("interrupted", "--until", clock(before))
         assert said not in out
+        for broker in served.brokers:
+            broker.store.suspend()
+            broker.store.expire()
+        await eventually(
+            lambda: shell.run("interrupted"), lambda answer: "no broker leads now" in answer[1]
+        )

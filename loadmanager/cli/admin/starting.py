@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.cli.admin.archives import now_ms
-from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, cluster_of, count_of, owned
+from loadmanager.cli.admin.asking import OWN, ask_each, brokers_of, cluster_of, count_of, owned
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.shapes import Started
 from loadmanager.cli.admin.times import span
 from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError
-from loadmanager.leader.documents.cluster import LeaderBroker
+from loadmanager.leader.documents.members import MembersShown
 
 YOUNG_MS = 60_000
 """A process that began so lately may have replaced one whose session has not ended yet."""
 ANSWER_S = 2.0
-NO_LEADER = (404, 502, 503, 504)
-"""Answers to who asks for the leader's name or more while nobody leads."""
+NO_LEADER = (502, 503, 504)
+"""The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
 
 
 def start_of(at: AdminClient) -> int:
@@ -109,7 +109,7 @@ def _whys(
 def _leads(admin: AdminClient) -> bool:
     """False if nobody leads."""
     try:
-        admin.get(f"{V2}/brokers/leaderBroker", LeaderBroker)
+        admin.get(f"{OWN}/members", MembersShown)  # a name may be that of one that leads no more
     except AnsweredError as error:
         return error.status not in NO_LEADER
     except LoadManagerError:

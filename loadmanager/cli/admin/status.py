@@ -32,7 +32,7 @@ from loadmanager.cli.admin.asking import (
     query,
     traffic_text,
 )
-from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of, silent_of
+from loadmanager.cli.admin.brokers import UNTIL_THEN, health_of, silent_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError, Lacking
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
@@ -62,7 +62,7 @@ from loadmanager.cli.admin.past_status import (
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.settings import SWITCHES, last_switch
 from loadmanager.cli.admin.shapes import Document
-from loadmanager.cli.admin.starting import Owning
+from loadmanager.cli.admin.starting import NO_LEADER, Owning
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.admin.who_left import LATELY_MS, who_left, with_records
