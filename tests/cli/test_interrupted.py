@@ -12,6 +12,7 @@ from broker.admin.serving import ORDERS, serving
 from broker.admin.test_admin_subscriptions import RECEIPT
 from broker.admin.test_archive import BUNDLE, in_folder, written
 from cli.test_admin_command import Shell
+from clusters.running import eventually
 from system.raw import a_send
 
 from loadmanager.cli.admin.causes import Causes
@@ -572,3 +573,32 @@ async def test_stories_tell_for_how_long_clients_waited(
             limits = f"`loadmanager admin limits list --clients {' '.join(since)}` names each"
             first = "limits held 1 connection of its clients then, for 80 s in all, "
             assert (f"{first}10.0.3.7:4711 for 80 s (by {TOPIC} publish): {limits}" in out) is told
+
+
+async def test_a_loss_that_nobody_has_recorded_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whom it interrupted is not known before: a broker does not answer, or a process is young."""
+    async with serving(2, values=in_folder(tmp_path)) as served:
+        shell, (one, two) = Shell(served, capsys), (served.broker_id(0), served.broker_id(1))
+        now = SystemClock().now_ms()
+        ends = (
+            MemberChange(ts=now, broker=one, of=of, event="left", how="lost", left_at=now)
+            for of in (one, two)
+        )
+        await written(served, 0, *ends)  # so that no young process has replaced an unknown one
+        said = "NOT ALL MAY BE RECORDED YET"
+        await eventually(lambda: shell.run("interrupted"), lambda answer: said not in answer[1])
+        await served.servers[1].stop()
+        _, out, _ = await shell.run("interrupted", "--since", "1m")
+        (line,) = (it for it in out.splitlines() if it.startswith(said))
+        assert f"; {two} does not answer (" in line
+        before = now - 60 * 60_000
+        _, out, _ = await shell.run("interrupted", "--until", clock(before))
+        assert said not in out
+        for broker in served.brokers:
+            broker.store.suspend()
+            broker.store.expire()
+        await eventually(
+            lambda: shell.run("interrupted"), lambda answer: "no broker leads now" in answer[1]
+        )

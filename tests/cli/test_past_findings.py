@@ -101,6 +101,18 @@ async def test_a_leader_that_is_lost_leaves_what_it_found(
         answer = await shell.json("findings", "--at", iso(began), at=1)
         assert [it["title"] for it in answer["findings"]] == [title]
         assert answer["before"] == []
+        await _is_told_by_the_next(shell, lost, title)
+
+
+async def _is_told_by_the_next(shell: Shell, lost: str, title: str) -> None:
+    """While it cannot know whether that is over."""
+    answer = await shell.json("findings", at=1)
+    assert [(it["title"], it["foundBy"]) for it in answer["before"]] == [(title, lost)]
+    said = f"{lost} had found before its term ended, and this is not known to be over"
+    out = (await shell.run("findings", at=1))[1]
+    assert out.index(f"{lost} was lost, and is not back") < out.index(said) < out.index(title)
+    (line,) = (it for it in (await shell.run("status", at=1))[1].splitlines() if said in it)
+    assert title in line
 
 
 async def test_a_time_of_which_no_look_is_recorded(

@@ -458,10 +458,11 @@ function begun(event: ArchivedEvent): ArchivedEvent {
 }
 
 // What leaders had found wrong, as `findings_then` of the command line has it
-// (engine/findings/recorded.py): what stood in the term of then; and at the end of the one before, if
-// that ended within the hour, for the next leader looks anew.
+// (engine/findings/recorded.py): what stood in the term of then; and at the ends of those before, if
+// these ended within the hour, and no later leader knows that it is over: each looks anew.
 const FINDINGS_MS = 2 * HOUR_MS;
 const FINDINGS = 2_000;
+const KNOWN_AT_ONCE = ["lost", "leader", "unserved"]; // at the first look, also of before the term
 
 function findingsAt(steps: ArchivedEvent[], members: ArchivedEvent[], at: number): FindingThen[] {
   const terms = new Map<number, ArchivedEvent[]>();
@@ -475,14 +476,34 @@ function findingsAt(steps: ArchivedEvent[], members: ArchivedEvent[], at: number
   if (led && leaderAt(members, []) === null) [epoch, begun] = [epoch + 1, at]; // nobody led any more
   else if (led && (figure(led.record, "epoch") ?? 0) >= epoch)
     [epoch, begun] = [figure(led.record, "epoch") ?? 0, led.ts];
-  const standing: Map<string, FindingThen> = standingOf(terms.get(epoch) ?? []);
-  const earlier = epochs.find((each) => each < epoch);
-  if (earlier === undefined || at - begun >= HOUR_MS) return [...standing.values()];
-  const before = terms.get(earlier) ?? [];
-  const by = text(before.at(-1)?.record ?? {}, "broker");
-  for (const [key, finding] of standingOf(before))
-    if (!standing.has(key)) standing.set(key, { ...finding, before: by });
-  return [...standing.values()];
+  terms.set(epoch, terms.get(epoch) ?? []);
+  return [...standingOf(terms.get(epoch) ?? []).values(), ...leftBefore(terms, begun, at)];
+}
+
+// `begun`: when the last term began.
+function leftBefore(terms: Map<number, ArchivedEvent[]>, begun: number, at: number): FindingThen[] {
+  let left: FindingThen[] = [];
+  const inOrder = [...terms.entries()].sort(([a], [b]) => a - b).map(([, steps]) => steps);
+  inOrder.slice(1).forEach((later, index) => {
+    const own = inOrder[index] ?? [];
+    const ended = index + 2 === inOrder.length ? begun : (later[0]?.ts ?? begun);
+    if (at - ended < HOUR_MS) {
+      const by = text(own.at(-1)?.record ?? {}, "broker");
+      const stood = [...standingOf(own).values()].map((it) => ({ ...it, before: by }));
+      left = [...left.filter((it) => !stood.some((other) => isSame(it, other))), ...stood];
+    }
+    left = left.filter((it) => !knows(later, it));
+  });
+  return left;
+}
+
+const isSame = (a: FindingThen, b: FindingThen): boolean => a.kind === b.kind && a.about === b.about;
+
+// Whether a leader with these records knows whether it is so.
+function knows(steps: ArchivedEvent[], { kind, about }: FindingThen): boolean {
+  const of = (record: ArchivedEvent["record"], field: string): string => text(record, field);
+  if (KNOWN_AT_ONCE.includes(kind) && steps.some(({ record }) => of(record, "event") === "looked")) return true;
+  return steps.some(({ record }) => of(record, "what") === kind && of(record, "about") === about);
 }
 
 // Whether what an earlier leader had found of a lost broker was over, by the records of members and

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
 import { duration, plural } from "./format";
-import type { SilentTopic, SilentTopicsShown } from "../generated/openapi";
+import type { ClusterShown, SilentTopic, SilentTopicsShown } from "../generated/openapi";
 import { panel } from "./state";
 import { use } from "./store";
 import { More, brokerLink } from "./story";
@@ -15,17 +15,23 @@ const AGAIN_MS = 60_000; // each broker looks at all its topics
 const FEW = 20;
 const OF_EACH = 200; // so many a broker tells
 
+interface Counted {
+  topics: SilentTopicsShown;
+  lost: string[]; // whose topics nobody counted, in sentences
+}
+
 // Each minute in the present; of a time gone by once. Null: there is no answer yet, or never.
-function useSilent(): SilentTopicsShown | null {
+function useSilent(): Counted | null {
   const at = use(when)?.at ?? null;
-  const [answer, setAnswer] = useState<{ of: number | null; topics: SilentTopicsShown } | null>(null);
+  const [answer, setAnswer] = useState<(Counted & { of: number | null }) | null>(null);
   useEffect(() => {
     let over = false;
     let timer = 0;
     const look = async (): Promise<void> => {
       try {
         const topics = await get<SilentTopicsShown>(`${V1}/silent-topics${at === null ? "" : `?at=${at}`}`);
-        if (!over) setAnswer({ of: at, topics });
+        const lost = await unservedNow(topics.noAnswer ?? {});
+        if (!over) setAnswer({ of: at, topics, lost });
       } catch (error) {
         if (!(error instanceof Failure)) throw error; // a broker of an earlier version has no answer
       }
@@ -37,8 +43,31 @@ function useSilent(): SilentTopicsShown | null {
       clearTimeout(timer);
     };
   }, [at]);
-  return answer?.of === at ? answer.topics : null;
+  return answer?.of === at ? answer : null;
 }
+
+// Brokers that left, and whose bundles have no owner, as `uncounted` of the command line has them: but
+// for bundles that nobody asks for.
+async function unservedNow(noAnswer: Record<string, string>): Promise<string[]> {
+  try {
+    const { absent } = await get<ClusterShown>(`${V1}/cluster?limit=1`);
+    return absent.flatMap(({ broker, how, bundles = 0, placed = 0, clients, clientsBack = 0, backAt }) => {
+      const areBack = typeof backAt === "number" && typeof clients === "number" && clientsBack >= clients;
+      if (bundles <= placed || areBack || broker in noAnswer) return [];
+      const left = plural(bundles - placed, "bundle");
+      return [`${broker} ${LEFT[how] ?? how}, and ${left} of it without an owner: its topics are not counted.`];
+    });
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    return [`Whether bundles of lost brokers have no owner is not known: ${error.message}.`];
+  }
+}
+
+const LEFT: Record<string, string> = {
+  stopped: "stopped in order",
+  drained: "was drained and stopped",
+  lost: "was lost",
+};
 
 const shortTopic = (topic: string): string => topic.replace("persistent://", "");
 
@@ -76,15 +105,21 @@ const THEN =
   "or are open no more, are not known.";
 
 export function Silent(): JSX.Element | null {
-  const answer = useSilent();
+  const counted = useSilent();
   const then = use(when);
   const [isAll, setAll] = useState(false);
-  if (!answer) return null;
-  const { at, brokers = {}, noAnswer = {}, notAsked = 0 } = answer;
+  if (!counted) return null;
+  const { at, brokers = {}, noAnswer = {}, notAsked = 0, young = {} } = counted.topics;
   const topics = Object.entries(brokers).flatMap(([broker, own]) => own.map((of) => ({ broker, of })));
   topics.sort((a, b) => (b.of.published ?? 0) - (a.of.published ?? 0) || a.of.topic.localeCompare(b.of.topic));
   const atLeast = Object.values(brokers).some((own) => own.length >= OF_EACH);
   const uncounted = Object.entries(noAnswer).map(([broker, why]) => `${broker} ${why}: its topics are not counted.`);
+  uncounted.push(...counted.lost);
+  for (const [broker, age] of Object.entries(young))
+    uncounted.push(
+      `${broker} was started ${duration(age)} ago: topics that were open before may not be open again, ` +
+        "and are not counted then.",
+    );
   if (notAsked) uncounted.push(`${plural(notAsked, "broker")} not asked for silent topics.`);
   const shown = isAll ? topics : topics.slice(0, FEW);
   const last = topics[0]?.of;

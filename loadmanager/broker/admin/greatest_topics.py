@@ -18,6 +18,7 @@ from loadmanager.kit.http.operation import Query, operation
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader.documents.findings import (
     SILENT_MS,
+    YOUNG_MS,
     BacklogsShown,
     BusiestTopicsShown,
     BusyTopic,
@@ -60,6 +61,7 @@ class GreatestTopicRoutes:
 
     def __init__(self, use: UseCases, everybody: Everybody, clock: Clock) -> None:
         self._use, self._everybody, self._clock = use, everybody, clock
+        self._began_ms = clock.now_ms()
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -125,7 +127,10 @@ class GreatestTopicRoutes:
             lambda topic, bundle, traffic: _quiet(topic, bundle, traffic, since_ms, until_ms),
             lambda it: (-(it.published or 0), it.topic),
         )
-        mine = SilentTopicsShown(at=at_ms, brokers={self._use.self_address.broker_id: own})
+        me = self._use.self_address.broker_id
+        age_ms = max(0, self._clock.now_ms() - self._began_ms)
+        young = {me: age_ms} if age_ms < YOUNG_MS else {}
+        mine = SilentTopicsShown(at=at_ms, brokers={me: own}, young=young)
         if flag(request, "local"):
             return shown(mine)
         times = {"since": str(since_ms), "at": str(at_ms)}
@@ -136,6 +141,11 @@ class GreatestTopicRoutes:
                 brokers=_of_itself({name: it.brokers for name, it in answers.brokers.items()}),
                 not_asked=answers.not_asked,
                 no_answer=answers.no_answer,
+                young={
+                    name: it.young[name]
+                    for name, it in sorted(answers.brokers.items())
+                    if name in it.young
+                },
             )
         )
 

@@ -31,6 +31,7 @@ from loadmanager.cli.admin.past_wishes import DocumentThen, cordons_then
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.standing import Standing, Stands
+from loadmanager.cli.admin.starting import NO_LEADER
 from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.who_left import who_left
 from loadmanager.cli.terminal import Cell, Shown, table
@@ -45,8 +46,6 @@ from loadmanager.leader.owners_then import PastBundle, figures
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
 AWAY = ("gone", "stopped")
-NO_LEADER = (502, 503, 504)
-"""The leader that a broker knows cannot be reached; it knows none; the leader does not answer."""
 SIGN_S = 2.0
 """A broker that does not answer for so long is said not to."""
 NOBODY = 404

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+from msgspec import to_builtins
 
-from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.past_findings import finding_lines, findings_at
+from loadmanager.cli.admin.past_findings import finding_lines, findings_at, found_before
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
+from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.findings import FindingsShown
 
 KNOWS_LOST = "it knows of a broker that dies once its session is over"
@@ -24,14 +26,18 @@ def findings(admin: AdminClient, at: int | None) -> Output:
 
     It looks once a minute; of a lost broker it says so once its session is over. A new leader knows
     the leaders of before and who left, and begins anew with all else: what takes an hour to find
-    takes an hour again. With --at, what leaders had found by then, also the one before, if its term
-    had ended within the hour; each as of when it was recorded last, which it is anew as its words
-    or figures change much.
+    takes an hour again. So in the first hour of its term what leaders before had found is told,
+    too, if it is not known to be over. With --at, what leaders had found by then, also those
+    before, if their terms had ended within the hour; each as of when it was recorded last, which it
+    is anew as its words or figures change much.
     """
     if at is not None:
         return findings_at(admin, at)
     answer, raw = admin.ask("GET", f"{OWN}/findings", None, FindingsShown)
-    return Output(raw, list(_lines(answer)))
+    cluster = admin.get(f"{OWN}/cluster{query(limit=1)}", ClusterShown)
+    before = found_before(admin, cluster, answer)
+    data = {**raw, "before": to_builtins(before.findings)}
+    return Output(data, [*_lines(answer), *before.lines(answer.at)])
 
 
 def _lines(answer: FindingsShown) -> Iterator[str]:

@@ -15,6 +15,7 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.interruptions import between_text
 from loadmanager.cli.admin.names_then import unknown_then
 from loadmanager.cli.admin.sentences import clients
+from loadmanager.cli.admin.starting import unrecorded_losses
 from loadmanager.cli.admin.times import (
     at_option,
     clock,
@@ -116,6 +117,7 @@ def interrupted(
         parts.append(f"and {len(waits) - limit} more: --limit shows them")
     if any(it.unheard_ms for it in waits):
         parts.append(UNHEARD)
+    parts += unrecorded_losses(admin, by_name.changes, lasts=lasts and move is None)
     return Output(data, (*parts, *incomplete(by_name.notes)), missing=by_name.missing)
 
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 import click
 from msgspec import UNSET, to_builtins
 
-from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
+from loadmanager.cli.admin.asking import V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
 from loadmanager.cli.admin.moves import CORDONS, MOVES, PINS, owner_of
 from loadmanager.cli.admin.sentences import ordered, paused_text
-from loadmanager.cli.admin.shapes import Started
+from loadmanager.cli.admin.starting import start_of
 from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.text import printable
@@ -334,7 +334,7 @@ def _order(admin: AdminClient, brokers: tuple[str, ...]) -> list[str]:
 def _restart(
     admin: AdminClient, broker: str, command_line: str | None, within_s: float, note: str
 ) -> None:
-    before = _start_of(admin.at(broker))
+    before = start_of(admin.at(broker))
     _begin(admin, broker, note)
     drained = how_drained(broker, _drained(admin, broker, within_s))
     if command_line is None:
@@ -377,7 +377,7 @@ def _wait_for(admin: AdminClient, broker: str, before: int, within_s: float) -> 
 
 def _why_not_back(admin: AdminClient, broker: str, before: int) -> str:
     try:
-        began = _start_of(admin.at(broker))
+        began = start_of(admin.at(broker))
     except OperationalError:
         return f"it does not answer. {STARTS_AGAIN}"
     if began > before:
@@ -385,16 +385,12 @@ def _why_not_back(admin: AdminClient, broker: str, before: int) -> str:
     return "it was not restarted: its process is the one from before"
 
 
-def _start_of(at: AdminClient) -> int:
-    return at.get(f"{OWN}/load-report", Started)["startTimestamp"]
-
-
 def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
     """True if a newer process of the broker is ready and registered."""
     at = admin.at(broker)
     return _quietly(
         lambda: (
-            _start_of(at) > before
+            start_of(at) > before
             and at.text(f"{V2}/brokers/ready") == "ok"
             and broker in brokers_of(at)
             and bool(at.get(f"{V2}/brokers/leaderBroker", LeaderBroker))

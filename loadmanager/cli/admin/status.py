@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 import click
+from msgspec import to_builtins
 
 from loadmanager.cli.admin.absences import (
     News,
@@ -21,7 +22,7 @@ from loadmanager.cli.admin.absences import (
     recorded_losses,
     since_down,
 )
-from loadmanager.cli.admin.archives import events_of
+from loadmanager.cli.admin.archives import events_of, now_ms
 from loadmanager.cli.admin.asking import (
     OWN,
     V2,
@@ -31,7 +32,7 @@ from loadmanager.cli.admin.asking import (
     query,
     traffic_text,
 )
-from loadmanager.cli.admin.brokers import NO_LEADER, UNTIL_THEN, health_of, silent_of
+from loadmanager.cli.admin.brokers import UNTIL_THEN, health_of, silent_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError, Lacking
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.disks import fullest_text
@@ -47,6 +48,7 @@ from loadmanager.cli.admin.downtimes import (
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.held_clients import limits_that_held
 from loadmanager.cli.admin.interruptions import todays_interruptions
+from loadmanager.cli.admin.past_findings import found_before
 from loadmanager.cli.admin.past_status import (
     TOP_BROKERS,
     TOP_BUNDLE_HEADERS,
@@ -60,6 +62,7 @@ from loadmanager.cli.admin.past_status import (
 from loadmanager.cli.admin.sentences import lines_of, ordered, paused_text
 from loadmanager.cli.admin.settings import SWITCHES, last_switch
 from loadmanager.cli.admin.shapes import Document
+from loadmanager.cli.admin.starting import NO_LEADER, Owning
 from loadmanager.cli.admin.times import at_option, clock, span, time_of_day
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.admin.who_left import LATELY_MS, who_left, with_records
@@ -105,7 +108,10 @@ ASKED_MAX = 5
 """Brokers that are asked who leads, if the one that was named does not know."""
 NOBODY, SILENT = 503, 504
 """Statuses of a broker that knows no leader, and of one whose leader does not answer."""
-HEALTHY = "it is well, and serves the bundles that it owns"
+PLACES = (
+    "while nobody leads, bundles that no broker owns are not placed, and their clients wait: ask "
+    "`loadmanager admin status` again in some seconds"
+)
 GOES_ON = (
     "stored topics that are open go on as long as no session is known to be over; until the store "
     "answers, nothing is opened, placed, moved, split or set"
@@ -183,11 +189,15 @@ def _present(admin: AdminClient, *, each: bool) -> Output:
     lines += _over(admin, cluster, absences, lapses, downs, each=each)
     lines += slow_moves_of(admin, ()) if cluster.moves.running else []
     lines += todays_interruptions(admin)
+    findings = _answer(admin, "findings", FindingsShown)
+    before = found_before(admin, cluster, findings)
     lacking = _lacking(admin)
     lines += [f"ARCHIVE: {line}" for line in lacking]
-    if (findings := _answer(admin, "findings", FindingsShown)) is not None:
+    if findings is not None:
         lines.append(summary(findings))
-    return Output({**raw, "noAnswer": silent, "lacking": lacking}, lines)
+    lines += before.summary()
+    data = {"noAnswer": silent, "lacking": lacking, "foundBefore": to_builtins(before.findings)}
+    return Output({**raw, **data}, lines)
 
 
 def _lacking(admin: AdminClient) -> list[str]:
@@ -227,8 +237,11 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
     said, silent = ask_each(admin, asked, lambda at, _: health_of(at), timeout_s=HEALTH_S)
     silent |= {broker: str(error) for broker in brokers if broker not in asked}
     health = {broker: said.get(broker) or silent[broker] for broker in brokers}
+    owning, at_ms = Owning.of(admin, [it for it in asked if health[it] == "ok"]), now_ms()
     says = {
-        broker: HEALTHY if text == "ok" else text.partition(f"{broker} ")[2] or text
+        broker: owning.text(broker, at_ms)
+        if text == "ok"
+        else text.partition(f"{broker} ")[2] or text
         for broker, text in health.items()
     }
     texts = [f"{broker}: {text}" for broker, text in says.items()]
@@ -239,8 +252,9 @@ def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
         lines = [f"THE LEADER DOES NOT ANSWER: {error}", UNTIL_THEN]
     if without_store:
         lines = [f"THE METADATA STORE DOES NOT ANSWER, so that no broker leads: {error}", GOES_ON]
-    lines += [*texts, "`loadmanager doctor` says more"]
-    return Output({"leader": None, "brokers": health}, lines, status=1)
+    lines += [*texts, *([] if without_store else [PLACES]), "`loadmanager doctor` says more"]
+    data = {"leader": None, "brokers": health, "bundles": owning.bundles}
+    return Output(data, lines, status=1)
 
 
 def late_after_ms(admin: AdminClient) -> float:

@@ -350,8 +350,9 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
         notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
     missing, unasked = uncounted(admin, answer.no_answer)
     notes += unasked
-    of = "topic that was counted" if missing else "open topic"
-    nothing = f"no {of} is silent"
+    notes += young_notes(answer)
+    of = "topic that was counted" if missing or answer.young else "open topic"
+    nothing = f"no {of} is silent" if at is None else f"no {of} was silent then and is still"
     notes.append(
         f"silent: without a message for {span(SILENT_MS)}; one that fell silent later is not "
         "listed, and one that had a message since neither: `loadmanager admin history TOPIC` tells "
@@ -360,6 +361,15 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
     headers = ("topic", "silent since", "for", "producers", "consumers", "broker")
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)
+
+
+def young_notes(answer: SilentTopicsShown) -> list[str]:
+    """Which brokers may not have all topics open again."""
+    return [
+        f"{name} was started {span(age_ms)} ago: topics that were open before may not be open "
+        "again, and are not counted then"
+        for name, age_ms in answer.young.items()
+    ]
 
 
 def _topics_at(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from loadmanager.engine.findings.finding import KINDS, FindingShown, Kind
 from loadmanager.engine.history.findings import FindingStep
@@ -24,6 +25,8 @@ AT_ONCE: tuple[Kind, ...] = ("lost",)
 """Kinds of which any change is recorded at once: owners of the bundles are there within seconds."""
 RECORDED_MS = 2 * HOUR_MS
 """Whatever stands at a moment was recorded within this time before it."""
+KNOWN_AT_ONCE: tuple[Kind, ...] = ("lost", "leader", "unserved")
+"""Kinds that a leader knows at its first look, also of before its term."""
 _FIGURE = re.compile(r"(?<![\w.:/-])\d[\d,]*(?:\.\d+)?(?=%|[.,;:)]?(?:\s|$))")
 """A number by itself: none in a name, an address or a moment."""
 _Key = tuple[str, str]
@@ -120,6 +123,8 @@ class RecordedFinding(FindingShown, kw_only=True):
 
     recorded_at: int
     """When its words and figures were so: later ones hardly differed, or for three minutes."""
+    found_by: str
+    """The leader that had found it."""
 
 
 def recorded(step: FindingStep) -> RecordedFinding:
@@ -127,6 +132,7 @@ def recorded(step: FindingStep) -> RecordedFinding:
     kind: Kind = next((each for each in KINDS if each == step.what), KINDS[0])
     return RecordedFinding(
         recorded_at=step.ts,
+        found_by=step.broker,
         kind=kind,
         about=step.about,
         since=step.since,
@@ -145,11 +151,10 @@ class FindingsThen:
     """Whether the leader of then had looked; else it did not know yet what was wrong."""
     findings: list[RecordedFinding]
     """What stood in its term."""
-    leader_before: str | None
-    """The one of the term before, if that ended within the hour; None also if that found nothing.
-    """
     before: list[RecordedFinding]
-    """What stood at the end of that term, and the leader of then had not found again."""
+    """What stood at the end of earlier terms, if they ended within the hour, and no later leader
+    had found again.
+    """
 
 
 def findings_then(
@@ -167,17 +172,41 @@ def findings_then(
         term = (newest, terms[newest][0].ts if terms else at_ms)
     epoch, begun_ms = term
     now = _standing(terms.get(epoch, []))
-    earlier = max((each for each in terms if each < epoch), default=None)
-    before = dict[_Key, RecordedFinding]()
-    if earlier is not None and at_ms - begun_ms < HOUR_MS:
-        before = _standing(terms[earlier])
-    left = [finding for key, finding in before.items() if key not in now]
+    terms.setdefault(epoch, [])
     return FindingsThen(
-        looked=any(step.event == "looked" for step in terms.get(epoch, ())),
+        looked=_looked(terms[epoch]),
         findings=_ordered(now.values()),
-        leader_before=terms[earlier][-1].broker if left and earlier is not None else None,
-        before=_ordered(left),
+        before=_ordered(_left_before(terms, begun_ms, at_ms)),
     )
+
+
+def _left_before(
+    terms: Mapping[int, Sequence[FindingStep]], begun_ms: int, at_ms: int
+) -> list[RecordedFinding]:
+    """What stood at the ends of terms before the last one, which began at `begun_ms`, and no later
+    leader knows to be over: each looks anew.
+    """
+    left = dict[_Key, RecordedFinding]()
+    epochs = sorted(terms)
+    for epoch, later in pairwise(epochs):
+        ended_ms = begun_ms if later == epochs[-1] else terms[later][0].ts
+        if at_ms - ended_ms < HOUR_MS:
+            left |= _standing(terms[epoch])
+        left = {key: it for key, it in left.items() if not _knows(terms[later], it)}
+    return list(left.values())
+
+
+def _knows(steps: Sequence[FindingStep], finding: FindingShown) -> bool:
+    """Whether a leader that recorded these knows whether it is so: it had found it, too, or finds
+    such at its first look.
+    """
+    if finding.kind in KNOWN_AT_ONCE and _looked(steps):
+        return True
+    return any((step.what, step.about) == (finding.kind, finding.about) for step in steps)
+
+
+def _looked(steps: Iterable[FindingStep]) -> bool:
+    return any(step.event == "looked" for step in steps)
 
 
 def _standing(steps: Iterable[FindingStep]) -> dict[_Key, RecordedFinding]:

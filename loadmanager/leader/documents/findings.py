@@ -15,6 +15,11 @@ SILENT_MS = 60_000
 publish still.
 """
 
+YOUNG_MS = 60_000
+"""Clients of a process that ended may not have opened their topics again for so long after the next
+one began.
+"""
+
 
 class BacklogsShown(Shape):
     """The greatest backlogs of subscriptions, by broker."""
@@ -73,6 +78,10 @@ class SilentTopicsShown(Shape):
     """Brokers beyond those that are asked at once."""
     no_answer: dict[str, str] = msgspec.field(default_factory=dict)
     """Broker → why it gave none."""
+    young: dict[str, int] = msgspec.field(default_factory=dict)
+    """Broker → for how long its process has run, of those that began less than a minute ago:
+    topics that were open before may not be open again.
+    """
 
 
 class FindingsShown(Shape):

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from broker.admin.serving import ORDERS, serving
 from broker.admin.test_archive import in_folder
 from cli.test_admin_command import Shell
@@ -16,19 +17,35 @@ from leader.documents import a_move_shown
 from msgspec import UNSET
 from system.raw import a_send
 
+from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.everybody import Everybody
+from loadmanager.broker.admin.greatest_topics import GreatestTopicRoutes
 from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.cli import main
 from loadmanager.cli.admin.times import clock
+from loadmanager.cli.admin.topics import young_notes
 from loadmanager.engine.findings.uneven import Stay
 from loadmanager.engine.strategies.plan import Plan, Skip, Unload
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.decisions import of_cycle
+from loadmanager.leader.documents.findings import SilentTopicsShown
 from loadmanager.leader.events import EventQueue
 from loadmanager.leader.findings import TermFindings, stays_of, usages_of
+from loadmanager.testing.cluster import LoopTime
 
 PAUSE_MS = 1_860_000
 PATH = "/loadmanager/v1/findings"
+
+
+class SetTime(LoopTime):
+    """A clock that shows what a test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
 
 
 def flap(findings: TermFindings) -> None:
@@ -170,6 +187,32 @@ async def test_topics_that_nobody_serves(command: str, capsys: pytest.CaptureFix
         )
         assert (status, out.split()[:5]) == (1, ["no", "topic", "that", "was", "counted"])
         assert f"{lost} is left out: lost, and 1 of its bundles without an owner: " in err
+
+
+async def test_a_young_process_says_that_topics_may_not_be_open_again() -> None:
+    """For a minute."""
+    async with serving(brokers=1) as served:
+        use, time = served.brokers[0].use, SetTime()
+        everybody = Everybody(use, Calls())
+        routes = GreatestTopicRoutes(use, everybody, time)
+
+        async def young() -> dict[str, int]:
+            request = make_mocked_request("GET", "/loadmanager/v1/silent-topics")
+            answer = json.loads((await routes.silent(request)).text or "")
+            return dict(answer["young"])
+
+        time.ms += 3_000
+        assert await young() == {served.broker_id(0): 3_000}
+        time.ms += 57_000
+        assert await young() == {}
+
+
+def test_how_topics_of_a_young_process_are_told() -> None:
+    """They are not said to be counted."""
+    young = SilentTopicsShown(at=1, young={"b1:1": 3_000})
+    (line,) = young_notes(young)
+    assert line.startswith("b1:1 was started 3.0 s ago: topics that were open before may not be")
+    assert young_notes(SilentTopicsShown(at=1)) == []
 
 
 async def test_which_topics_fell_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ def test_a_moment_of_one_term() -> None:
     ]
     then = findings_then(steps, (7, DAY), DAY + 10 * MINUTE_MS)
     assert [(it.about, it.text) for it in then.findings] == [("b2", "worse")]
-    assert (then.looked, then.leader_before, then.before) == (True, None, [])
+    assert (then.looked, then.before) == (True, [])
     assert findings_then(steps, (7, DAY), DAY - 1).looked is False
 
 
@@ -127,8 +127,8 @@ def test_a_term_that_is_over_ends_what_stood_in_it() -> None:
     steps += first.step([a_finding("b2"), a_finding("b3")], DAY + MINUTE_MS)
     begun = DAY + 2 * MINUTE_MS
     then = findings_then(steps, (8, begun), begun + 1)
-    assert (then.looked, then.findings, then.leader_before) == (False, [], "b1")
-    assert [it.about for it in then.before] == ["b2", "b3"]
+    assert (then.looked, then.findings) == (False, [])
+    assert [(it.found_by, it.about) for it in then.before] == [("b1", "b2"), ("b1", "b3")]
     steps += FindingRecords("b5", 8).step([a_finding("b3")], begun + MINUTE_MS)
     for term in ((8, begun), None):  # the same where terms are not recorded
         then = findings_then(steps, term, begun + 2 * MINUTE_MS)
@@ -138,3 +138,29 @@ def test_a_term_that_is_over_ends_what_stood_in_it() -> None:
     assert ([it.about for it in then.findings], then.before) == (["b3"], [])
     then = findings_then(steps, (7, DAY), begun)
     assert ([it.about for it in then.findings], then.before) == (["b2", "b3"], [])
+
+
+def test_what_stood_before_several_short_terms_is_not_forgotten() -> None:
+    """The leaders between may not have led long enough to find it: it is told for an hour after the
+    term in which it stood, unless one of them found it and saw its end.
+    """
+    steps = FindingRecords("b1", 1).step([a_finding("b2"), a_finding("b3")], DAY)
+    second = FindingRecords("b2", 2)
+    steps += second.step([a_finding("b3")], DAY + MINUTE_MS)
+    steps += second.step([], DAY + 2 * MINUTE_MS)
+    begun = DAY + 4 * MINUTE_MS
+    for more in ([], FindingRecords("b4", 4).step([], begun + MINUTE_MS)):
+        then = findings_then([*steps, *more], (4, begun), begun + MINUTE_MS)
+        assert [(it.found_by, it.about) for it in then.before] == [("b1", "b2")]
+    assert findings_then(steps, (4, begun), DAY + MINUTE_MS + HOUR_MS).before == []
+
+
+def test_what_a_leader_sees_at_its_first_look_is_not_told_of_the_one_before() -> None:
+    """Who is lost, say: until it has looked that may be so still."""
+    steps = FindingRecords("b1", 1).step([a_finding("b2"), a_finding("b3", kind="lost")], DAY)
+    begun = DAY + MINUTE_MS
+    then = findings_then(steps, (2, begun), begun)
+    assert [it.about for it in then.before] == ["b3", "b2"]
+    steps += FindingRecords("b4", 2).step([], begun + MINUTE_MS)
+    then = findings_then(steps, (2, begun), begun + MINUTE_MS)
+    assert [it.about for it in then.before] == ["b2"]
