@@ -32,7 +32,8 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
           <span class="number">{rates(limit)}</span>
           <span class="small">
             {broker} {limit.waiters.some(({ waits }) => waits) ? "holds" : "held"}{" "}
-            {plural(limit.waitersTotal, "client")}
+            {/* of a past minute, how many waited at its end is recorded: maybe nobody did any more */}
+            {limit.waitersTotal > 0 ? plural(limit.waitersTotal, "client") : "somebody"}
             {typeof limit.heldAgoMs === "number" && ` for ${duration(limit.heldAgoMs)}`}
             {typeof limit.waitedLatelyMs === "number" && `, who waited ${duration(limit.waitedLatelyMs)} in all`}
           </span>
