@@ -192,7 +192,7 @@ async def test_a_leader_that_cannot_be_reached(capsys: pytest.CaptureFixture[str
         assert (status, "cannot be reached" in json.loads(out)["why"]) == (1, True)
         status, out, _ = await shell.run("status", at=1)
         assert (status, out.startswith("THE LEADER DOES NOT ANSWER: ")) == (1, True)
-        assert f"{served.broker_id(1)}: it is well, and serves" in out
+        assert f"{served.broker_id(1)}: it is well; it owns no bundle" in out
 
 
 async def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:

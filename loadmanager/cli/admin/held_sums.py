@@ -94,8 +94,8 @@ def sums_of(
         of.held_ms = sum(
             end - begin - stood.within(of.broker, begin, end) for begin, end in of.times
         )
-    held = [of for of in sums.values() if of.held_ms > 0]
-    return sorted(held, key=lambda it: (-it.held_ms, it.client, it.broker))
+    some = [of for of in sums.values() if of.held_ms > 0]
+    return sorted(some, key=lambda it: (-it.held_ms, it.client, it.broker))
 
 
 def _name_producers(admin: AdminClient, of: HeldSum, until_ms: int) -> dict[str, str]:
