@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from loadmanager.engine.moves.move import NOT_AGAIN, NOT_OWNED, NOT_SENT, Author, Move, MoveState
+from loadmanager.engine.moves.move import NOT_AGAIN, Author, Move, MoveState
 from loadmanager.engine.moves.queue import BY_OPERATOR, SUPERSEDED
 from loadmanager.engine.plans.goals import MOVES_MAX, NO_LIMITS, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Afterwards, GoalOrder, MadeAsShown, OrderedMove, Progress
@@ -47,7 +47,8 @@ from loadmanager.leader.goal_ends import (
 )
 from loadmanager.leader.goal_pace import AT_ONCE, GoalPace, KnownWait, batch_of, to_no_purpose
 from loadmanager.leader.goal_planning import GoalPlanning
-from loadmanager.leader.pauses import PAUSE_SOURCES, waited_ms
+from loadmanager.leader.goal_progress import counted, with_ended
+from loadmanager.leader.pauses import PAUSE_SOURCES
 
 FAILURES_MAX = 10
 """An order ends after so many moves in a row that failed."""
@@ -189,7 +190,7 @@ class GoalWork:
         work = self.works.get(order.id)
         if work is None or work.batch is None or not order.under_way:
             return order.progress, len(order.under_way)
-        progress, left = _counted(order, work.batch)
+        progress, left = counted(order, work.batch)
         arrived = progress.arrived - order.progress.arrived
         if arrived < len(work.curve):
             progress = progress.at(work.curve[arrived])
@@ -220,7 +221,7 @@ class GoalWork:
             if at == move.source and order.drain:  # it is ordered again at once
                 progress = replace(progress, ordered=progress.ordered - 1)
                 continue
-            progress = _ended(progress, arrived=at == move.destination)
+            progress = with_ended(progress, arrived=at == move.destination)
             if at != move.source:
                 progress = progress.and_moved(move, move.client_seconds)
                 moves.cluster.view.moved(move.bundle, move.source, now_ms)
@@ -661,45 +662,3 @@ def _cut_short(order: GoalOrder) -> bool:
     """Whether another limit than that of its moves ended the plan that was promised."""
     promise = order.promise
     return promise.ends.code == LIMITS.code and promise.moves < order.limits.moves
-
-
-def _counted(order: GoalOrder, batch: Sequence[Move]) -> tuple[Progress, int]:
-    """The progress with the moves of a batch that have ended, and how many have not."""
-    moves, progress, left = {move.bundle: move for move in batch}, order.progress, 0
-    for ordered in order.under_way:
-        move = moves.get(ordered.bundle)
-        if move is None:  # the queue did not take it
-            progress = replace(progress, ordered=progress.ordered - 1)
-        elif not move.ended:
-            left += 1
-        else:
-            progress = _ended(progress, arrived=move.state is MoveState.DONE)
-            if _has_moved(move):
-                progress = progress.and_moved(ordered, _client_seconds(ordered, move))
-    return progress, left
-
-
-def _ended(progress: Progress, *, arrived: bool) -> Progress:
-    if arrived:
-        return replace(progress, arrived=progress.arrived + 1)
-    return replace(progress, failed=progress.failed + 1)
-
-
-def _has_moved(move: Move) -> bool:
-    """Whether the bundle has left its broker, so that its clients were paused. What is not known
-    counts.
-    """
-    outcome = move.outcome
-    if move.state is MoveState.DONE or outcome is None:
-        return True
-    if move.started_at is None or outcome.code in (NOT_SENT, NOT_OWNED):
-        return False
-    return outcome.owner != move.source or outcome.pause_ms is not None
-
-
-def _client_seconds(ordered: OrderedMove, move: Move) -> float:
-    """The pauses of a bundle's clients: measured, or else expected."""
-    outcome, wait_ms = move.outcome, waited_ms(move)
-    if outcome is None or wait_ms is None or outcome.clients_closed is None:
-        return ordered.client_seconds
-    return outcome.clients_closed * wait_ms / 1000

@@ -28,7 +28,6 @@ from msgspec import structs
 from loadmanager.cli import main
 from loadmanager.cli.admin.archives import records_since
 from loadmanager.cli.admin.leaders import terms_text
-from loadmanager.cli.admin.story import _rates
 from loadmanager.cli.admin.times import clock, parse_moment, said_of_yesterday, time_of_day
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
@@ -45,7 +44,6 @@ from loadmanager.engine.history.records import (
     recorded_move,
 )
 from loadmanager.engine.load.reports import ResourceUsage
-from loadmanager.kit.history.archive_answers import ArchivedPoint, ArchivedSeries
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.leader.documents.cluster import LeaderShown
@@ -1359,18 +1357,6 @@ async def test_an_outage_of_the_store_is_told_first_of_a_moment_within_it(
             assert "METADATA STORE" not in out
         story = (await shell.run("history", served.broker_id(0)))[1]
         assert f"its last answer before was of {clock(end_ms - 62_000)}" in story
-
-
-def test_the_load_of_a_minute_is_the_mean_of_its_records() -> None:
-    """Records of ten seconds are not six times the traffic."""
-    points = [
-        ArchivedPoint(ts=minute * MINUTE + at * 10_000, span_ms=10_000, broker="b", figures=rates)
-        for minute, rates in ((5, [50.0, 50.0, 9.0]), (6, [80.0, 0.0, 9.0]))
-        for at in range(6)
-    ]
-    columns = ["msg_rate_in", "msg_rate_out", "topics"]
-    part = ArchivedSeries(part="b", recorded=[], columns=columns, points=points)
-    assert _rates(part) == {5: 100.0, 6: 80.0}
 
 
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

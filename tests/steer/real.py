@@ -184,28 +184,28 @@ class RealPulsar:
                 url = error.headers["Location"]
                 error.close()
 
-    def owned(self, index: int) -> list[str]:
-        """The namespace's bundles that a broker says it owns. While it takes its locks anew, after
+    def owned(self, index: int, namespace: str = NAMESPACE) -> list[str]:
+        """A namespace's bundles that a broker says it owns. While it takes its locks anew, after
         an outage of ZooKeeper, it answers 500 and is asked again.
         """
         path = f"brokers/c1/{self.broker(index)}/ownedNamespaces"
         for _ in until(60):
             try:
                 bundles = self.request("GET", path, index=index)
-                return [bundle for bundle in bundles if bundle.startswith(f"{NAMESPACE}/")]
+                return [bundle for bundle in bundles if bundle.startswith(f"{namespace}/")]
             except urllib.error.HTTPError as error:
                 refused = error
                 if error.code != 500:
                     break
         raise refused
 
-    def owners(self) -> dict[str, str]:
-        """Bundle of the namespace → its broker, as the brokers that run say."""
+    def owners(self, namespace: str = NAMESPACE) -> dict[str, str]:
+        """Bundle of a namespace → its broker, as the brokers that run say."""
         return {
             bundle: self.broker(index)
             for index in range(self.brokers)
             if f"broker{index}" in self.processes
-            for bundle in self.owned(index)
+            for bundle in self.owned(index, namespace)
         }
 
     def boundaries(self) -> list[str]:
@@ -290,23 +290,23 @@ def a_real_pulsar(home: Path, folder: Path, manager: str, **fields: Any) -> Iter
         yield pulsar
 
 
-def gather(real: RealPulsar, within_s: float) -> None:
-    """Move every bundle to the first broker, and wait until it has had all of them for a while: one
-    that is being unloaded has no owner, and any broker may take it.
+def gather(real: RealPulsar, within_s: float, namespace: str = NAMESPACE) -> None:
+    """Move every bundle of a namespace to the first broker, and wait until it has had all of them
+    for a while: one that is being unloaded has no owner, and any broker may take it.
     """
     most = turns = 0
     for _ in until(within_s):
-        owners = real.owners()
+        owners = real.owners(namespace)
         elsewhere = {name: at for name, at in owners.items() if at != real.broker(0)}
         most = max(most, len(owners))
         turns = turns + 1 if owners and not elsewhere and len(owners) == most else 0
         if turns == 3:
             return
         for bundle in elsewhere:
-            namespace, _, span = bundle.rpartition("/")
+            span = bundle.rpartition("/")[2]
             path = f"namespaces/{namespace}/{span}/unload?destinationBroker={real.broker(0)}"
             real.request("PUT", path)
-    raise AssertionError(f"the bundles do not gather: {real.owners()}")
+    raise AssertionError(f"the bundles do not gather: {real.owners(namespace)}")
 
 
 def until(seconds: float) -> Iterator[None]:

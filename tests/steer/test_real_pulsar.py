@@ -511,7 +511,7 @@ def test_a_goal_while_a_broker_dies(cluster: tuple[RealPulsar, Load], tmp_path: 
         Load(real, MANY, topics=96) as more,
         Daemon(real, tmp_path, "approve", *NOTHING_MEASURED) as daemon,
     ):
-        gather(real, SLOW_S)
+        gather(real, SLOW_S, MANY)
         until_ms = round(time.time() * 1000) + 8 * 3_600_000
         wanted = {
             "goal": {"kind": "even", "withinPoints": 5},

@@ -12,6 +12,7 @@ EXAMPLES = """examples:
   loadmanager admin find 10.0.3.7
   loadmanager admin brokers list --at 'yesterday 03:12'
   loadmanager admin history acme/orders --since 2d
+  loadmanager admin trend acme/orders --since 6h
   loadmanager admin compare --since 10m
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
@@ -75,6 +76,13 @@ SUBJECTS = {
             "Name the clients that a move, or the loss, stop or standstill of a broker, "
             "interrupted: how long each waited until it was attached again, and who is not back; "
             "the worst first."
+        ),
+    ),
+    "trend": (
+        "trend.trend",
+        (
+            "Show how the load of a broker, bundle, topic, namespace or tenant went, or of all: "
+            "the last hour, or any time."
         ),
     ),
     "compare": (

@@ -8,19 +8,16 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
-from statistics import fmean
 
 import click
 
 from loadmanager.cli.admin.absences import clients_waited, names_missing, sign_of
 from loadmanager.cli.admin.archives import (
     GAPS_SHOWN,
-    PartsOf,
     events_of,
     incomplete,
     now_ms,
     records_since,
-    series_of,
 )
 from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.audit import PEERS
@@ -53,6 +50,7 @@ from loadmanager.cli.admin.times import (
     until_of,
     until_option,
 )
+from loadmanager.cli.admin.trend import recorded_of
 from loadmanager.cli.admin.under_way import slow_moves_of
 from loadmanager.cli.terminal import Shown
 from loadmanager.engine.history.clients import ClientStep
@@ -64,7 +62,7 @@ from loadmanager.engine.history.records import BY_ITSELF, AuditedChange, Decisio
 from loadmanager.engine.moves.move import MoveState
 from loadmanager.engine.ownership.states import OPERATORS_ORDER, LifeCause
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
+from loadmanager.kit.history.archive_answers import ArchivedEvent
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.change_words import new_values
 from loadmanager.leader.documents.decisions import DecisionShown
@@ -167,7 +165,7 @@ def _story(
     parts: list[Shown] = [_lines(dated) or _nothing(admin, name, since, until)]
     parts += [
         sums,
-        _load(admin, name, names, (since, until)) or [],
+        _load(admin, names, (since, until)) or [],
         _silence(admin, names, since, until),
         away_lines(admin, names, since, until),
     ]
@@ -628,50 +626,11 @@ def _silence(
     return [*before, *silence_of(admin, of, bundle, until)]
 
 
-def _rates(part: ArchivedSeries) -> dict[int, float]:
-    """Minute → messages/s in and out, of the records of one broker: their mean, if they are of
-    shorter times.
-    """
-    columns = (
-        [part.columns.index(it) for it in ("msg_rate_in", "msg_rate_out")] if part.points else []
-    )
-    of_minutes = dict[int, list[float]]()
-    for point in part.points:
-        rate = sum(point.figures[column] for column in columns)
-        of_minutes.setdefault(point.ts // 60_000, []).append(rate)
-    return {minute: fmean(rates) for minute, rates in of_minutes.items()}
-
-
-def _load(
-    admin: AdminClient, of: str, names: Sequence[str], between: tuple[int | None, int | None]
-) -> str:
+def _load(admin: AdminClient, names: Sequence[str], between: tuple[int | None, int | None]) -> str:
     """What it carried, in a line, or of a topic its bundle, which is among the `names`; empty if
     that is not recorded.
     """
-    name = next((it for it in names if "_0x" in it), of)
-    what = "load" if name == of else f"load of its bundle {name}"
-    if "_0x" in name:
-        kind = "bundle_load"
-    elif "/" in name:
-        kind, name = "bundle_load", f"{name}/"
-    elif ":" in name:
-        kind = "broker_load"
-    else:
-        kind, name = "bundle_load", f"{name}/"
     try:
-        answer: PartsOf[ArchivedSeries] = series_of(admin, kind, name, *between)
+        return recorded_of(admin, names, *between).line()
     except OperationalError:
         return ""
-    rates: dict[int, float] = {}
-    for part in answer.parts.values():
-        for minute, rate in _rates(part).items():
-            rates[minute] = rates.get(minute, 0.0) + rate
-    if not rates:
-        return ""
-    peak = max(rates, key=lambda minute: (rates[minute], -minute))
-    mean = sum(rates.values()) / len(rates)
-    begin, end = clock(min(rates) * 60_000), clock(max(rates) * 60_000)
-    most = f"at most {rates[peak]:,.1f} at {clock(peak * 60_000)}"
-    if begin == end:
-        return f"{what} at {begin}: {mean:,.1f} messages/s"
-    return f"{what} from {begin} to {end}: {mean:,.1f} messages/s on average, {most}"

@@ -182,7 +182,7 @@ class ArchiveReader:
         self, kind: str, name: str, since_ms: int, until_ms: int, limit: int
     ) -> ArchivedSeries:
         """The loads of one thing, or the sums of all whose names begin with `name` if it ends in a
-        slash.
+        slash; of all, if it is nothing else.
         """
         rule = self._catalogue.get(kind)
         if not isinstance(rule, FiguresOf):
@@ -191,7 +191,9 @@ class ArchiveReader:
         with self._opened() as db:
             last = "SELECT id FROM name WHERE text = ?"
             values = [name]
-            if name.endswith("/"):
+            if name == "/":
+                last, values = "SELECT id FROM name", []
+            elif name.endswith("/"):
                 last = "SELECT id FROM name WHERE text >= ? AND text < ?"
                 values = [name, _next(name)]
             ids = np.array([row[0] for row in db.execute(last, values)], dtype=np.uint32)

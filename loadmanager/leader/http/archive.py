@@ -67,7 +67,10 @@ LOAD_KINDS = Query(name="kind", doc="Loads of this kind.", choices=LOADS, many=T
 LOAD_KIND = Query(name="kind", doc="Loads of this kind.", choices=LOADS, default="bundle_load")
 NAME = Query(
     name="name",
-    doc="A bundle, topic, broker or limit; what ends in a slash is the sum of all that begin so.",
+    doc=(
+        "A bundle, topic, broker or limit; what ends in a slash is the sum of all that begin so, a "
+        "slash alone that of all."
+    ),
 )
 EVENTS = _limit(100, EVENTS_MAX)
 BUNDLES = _limit(60, 500)
