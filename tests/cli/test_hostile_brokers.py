@@ -436,6 +436,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "what-if": ("--add", "1"),
     "top": ("--count", "1"),
     "history": (BUNDLE,),
+    "trend": (BUNDLE,),
     "compare": (),
     "find": ("orders",),
     "interrupted": (),
