@@ -1,4 +1,4 @@
-"""The page while it reads a time gone by, and at one in which all brokers had stopped in order."""
+"""The page while it reads a time gone by, and what it shows of one that is recorded."""
 
 from __future__ import annotations
 
@@ -260,3 +260,26 @@ async def test_the_bar_of_time_shows_when_records_are_missing(tmp_path: Path) ->
         assert all(name in both for name in names)
         slider = await page.value("document.querySelector('#time').ariaValueText")
         assert f"{names[0]} did not record all" in slider
+
+
+async def test_how_the_load_of_a_broker_went(tmp_path: Path) -> None:
+    """Its usage as it was recorded, in the last hour and before a time gone by."""
+    begun = (SystemClock().now_ms() - 30 * MINUTE) // MINUTE * MINUTE
+    async with serving(2, values=in_folder(tmp_path)) as served, browser() as page:
+        name = served.broker_id(1)
+        for number, usage in enumerate((0.25, 0.5, 0.75, 0.5)):
+            load = {"broker": name, "interval_ms": MINUTE, "usage": usage, **UNUSED}
+            await written(served, 1, BrokerLoad(ts=begun + number * MINUTE, **load))
+        recorded_in(tmp_path, [(100, begun - MINUTE, begun + 9 * MINUTE)])
+        await page.size(1200, 800)
+        await page.go(f"{served.url()}/ui#broker={name}")
+        await page.wait_text(
+            "in the last 60 min, as shedders see it: at most 75", "aside figcaption"
+        )
+        before = await page.value("document.querySelector('aside svg path').getAttribute('d')")
+        assert before.partition("M")[2].partition("M")[0].count("L") == 7  # one follows the other
+        at = begun + MINUTE + 10_000
+        await page.go("about:blank")
+        await page.go(f"{served.url()}/ui?at={when_of(at)}&last=600#broker={name}")
+        await page.wait_text("in the 10 min before, as shedders see it: at most 50", "aside")
+        assert not page.errors

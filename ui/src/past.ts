@@ -39,6 +39,7 @@ const AT_ONCE = 8;
 const PARTS_FOR_MS = 30_000;
 const LISTED = 100;
 const COLUMNS = 120;
+const POINTS = 2_000;
 const HEAT_ROWS = 60;
 const MEMBERS = 500;
 const NAMED = 3;
@@ -162,6 +163,30 @@ async function ask<T>(question: string): Promise<Answers<T>> {
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
   return answers;
+}
+
+export interface UsageThen {
+  since: number;
+  until: number;
+  records: { ts: number; spanMs: number; usage: number }[];
+}
+
+// What a broker recorded of itself, the oldest first; that of one that does not answer is beside another one.
+export async function askUsage(broker: string, since: number, until: number): Promise<UsageThen> {
+  const name = encodeURIComponent(broker);
+  const path = `${ARCHIVE}/series?kind=broker_load&name=${name}&since=${since}&until=${until}&limit=${POINTS}`;
+  const { brokers, beside } = await allParts();
+  const file = brokers.length || beside.length ? `${path}&part=${name}` : path; // a daemon has but one
+  let series: ArchivedSeries;
+  try {
+    series = await (brokers.includes(broker) ? get<ArchivedSeries>(path, broker) : get<ArchivedSeries>(file));
+  } catch (error) {
+    if (!(error instanceof Failure) || !brokers.includes(broker)) throw error;
+    series = await get<ArchivedSeries>(file); // it may be frozen
+  }
+  const column = series.columns.indexOf("usage");
+  const records = series.points.map(({ ts, spanMs, figures }) => ({ ts, spanMs, usage: figures[column] ?? 0 }));
+  return { since, until, records };
 }
 
 interface Events extends Answers<ArchivedEvent> {

@@ -24,11 +24,12 @@ import type {
 } from "../generated/openapi";
 import { isPartOf, ordered, shortBundle } from "./sentences";
 import { BrokerAt, BundleAt, OfClient } from "./then";
-import { cluster, copy, decisions, heat, isDaemon, pageOf, panel } from "./state";
+import { cluster, copy, decisions, isDaemon, pageOf, panel } from "./state";
 import type { Panel } from "./state";
 import { returns } from "./returns";
 import { use } from "./store";
 import { Time, Told } from "./time";
+import { TrendOfBroker, TrendOfBundle } from "./trend";
 import { when } from "./when";
 
 const AGAIN_MS = 3_000;
@@ -209,7 +210,7 @@ function OfBundle({ name }: { name: string }): JSX.Element {
               <li key={other}>{bundleLink(other)}</li>
             ))}
           </ul>
-          <Spark bundle={name} />
+          <TrendOfBundle bundle={name} />
         </>
       )}
       {story && story.replacedBy.length === 0 && (
@@ -221,7 +222,7 @@ function OfBundle({ name }: { name: string }): JSX.Element {
               ...pinned(story),
             ]}
           />
-          <Spark bundle={name} />
+          <TrendOfBundle bundle={name} />
           <div class="actions">
             <button class="primary" onClick={() => moveBundle(story)}>
               Move…
@@ -284,43 +285,6 @@ function pinned({ pin }: Story): [string, ComponentChildren][] {
   ];
 }
 
-const SPARK = { width: 400, height: 56 };
-
-export function Spark({ bundle }: { bundle: string }): JSX.Element | null {
-  const then = use(when);
-  const series = use(heat)?.bundles.find((each) => each.bundle === bundle);
-  if (!series) return null;
-  const values = series.throughput;
-  const peak = Math.max(0, ...values.map((value) => value ?? 0));
-  const most = Math.max(1, peak);
-  const step = SPARK.width / Math.max(1, values.length - 1);
-  let path = "";
-  values.forEach((value, at) => {
-    if (value === null) return;
-    const y = SPARK.height - 2 - (value / most) * (SPARK.height - 6);
-    const begins = at === 0 || values[at - 1] === null;
-    path += `${begins ? "M" : "L"}${(at * step).toFixed(1)} ${y.toFixed(1)}`;
-  });
-  return (
-    <figure>
-      <svg
-        viewBox={`0 0 ${SPARK.width} ${SPARK.height}`}
-        preserveAspectRatio="none"
-        role="img"
-        aria-label={`Bytes per second, at most ${bytes(peak)}`}
-      >
-        {series.owners.slice(1).map(([at]) => (
-          <line key={at} x1={at * step} x2={at * step} y1="0" y2={SPARK.height} />
-        ))}
-        <path d={path} />
-      </svg>
-      <figcaption>
-        bytes/s in the {then ? `${duration(then.last)} before` : "last minutes"}, at most {bytes(peak)}
-      </figcaption>
-    </figure>
-  );
-}
-
 // Where its bundles would go if a broker were lost now, as `loadmanager admin what-if --without` says.
 function lossText(loss: Loss): string {
   if (!loss.total) return "nothing moves: it has no bundle";
@@ -356,6 +320,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
         <Chips broker={broker} />
       </p>
       <Resources broker={broker} />
+      <TrendOfBroker broker={name} />
       <Facts
         facts={[
           ["By the model", modelledText(broker) || "unknown"],

@@ -1,42 +1,15 @@
 // What the panel shows of a time gone by, and of a client, whom only the archives know for long.
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { Failure } from "./api";
+import { useState } from "preact/hooks";
+import { useAsked } from "./asked";
 import { Entries } from "./decisions";
 import { bytes, count, duration, messages, moment, plural, shortRange, split } from "./format";
 import { askBroker, askBundle, askClient } from "./past";
 import { cluster } from "./state";
 import { use } from "./store";
 import { Time, Told } from "./time";
-import { BUNDLES, Facts, More, RecordedSince, Resources, Spark, brokerLink, bundleLink } from "./story";
-
-const AGAIN_MS = 10_000;
-
-// Asks the archives, and again and again while the present is shown.
-function useAsked<T>(ask: () => Promise<T>, key: string, again: boolean): { answer: T | null; problem: string } {
-  const [state, setState] = useState<{ answer: T | null; problem: string }>({ answer: null, problem: "" });
-  useEffect(() => {
-    let timer = 0;
-    let over = false;
-    const look = async (): Promise<void> => {
-      try {
-        const answer = await ask();
-        if (!over) setState({ answer, problem: "" });
-      } catch (error) {
-        if (!(error instanceof Failure)) throw error;
-        if (!over) setState((before) => ({ ...before, problem: error.message }));
-      }
-      if (!over && again) timer = window.setTimeout(look, AGAIN_MS);
-    };
-    setState({ answer: null, problem: "" });
-    void look();
-    return () => {
-      over = true;
-      clearTimeout(timer);
-    };
-  }, [key, again]);
-  return state;
-}
+import { BUNDLES, Facts, More, RecordedSince, Resources, brokerLink, bundleLink } from "./story";
+import { TrendOfBroker, TrendOfBundle } from "./trend";
 
 function State({ asking, problem }: { asking: boolean; problem: string }): JSX.Element {
   return (
@@ -91,7 +64,7 @@ export function BundleAt({ name, at }: { name: string; at: number }): JSX.Elemen
               ...facts,
             ]}
           />
-          <Spark bundle={name} />
+          <TrendOfBundle bundle={name} />
           <h3>What had been decided about it</h3>
           {answer.decisions.length ? (
             <Entries list={answer.decisions} />
@@ -129,6 +102,7 @@ export function BrokerAt({ name, at }: { name: string; at: number }): JSX.Elemen
       ) : (
         answer && <NotKnown why={answer.unknown || "no record is of that time"} />
       )}
+      <TrendOfBroker broker={name} />
       <State asking={!answer} problem={problem} />
       {answer && (
         <>
