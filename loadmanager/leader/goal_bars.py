@@ -11,7 +11,6 @@ from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.engine.strategies.filters import REFUSES
 from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Skip, Unload
-from loadmanager.engine.strategies.shedding.lost_traffic import LOST
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import moment
 
@@ -154,6 +153,6 @@ def bar_of(
         if snapshot.wishes.refuses(move.destination or "", move.bundle):
             text = f"{move.destination} could not open bundles a moment ago"
             return Bar(Reason(REFUSES.code, text), soon_ms)
-        if move.destination in patient.losing:
-            return Bar(Reason(LOST.code, f"{move.destination}: {LOST.text}"), soon_ms)
+        if how := patient.losing.get(move.destination or ""):
+            return Bar(Reason(how.code, f"{move.destination}: {how.text}"), soon_ms)
     return None

@@ -96,6 +96,7 @@ class GoalPlanning:
                 leaving=leaving,
                 came=came,
                 losing=self._losing,
+                strained=() if snapshot.extensible else self._memory.strained,
                 refused=refused,
                 early=early,
                 patient=patient,
@@ -110,8 +111,13 @@ class GoalPlanning:
             if usage.own and usage.base(self.load_manager.memories) is learned:
                 level = learned.level or made.learned.level  # it follows the cycles, not the looks
                 usage.learned = dataclasses.replace(made.learned, level=level)
-            self._losing = made.losing
+            self._losing = tuple(made.losing)
             return made
+
+    @property
+    def _memory(self) -> BalancedMemory:
+        memory: BalancedMemory = self.load_manager.memories.of(balanced.SHEDDER)
+        return memory
 
     def _came_lately(self, snapshot: ClusterSnapshot) -> Mapping[str, Came]:
         """What moved lately, by cycles and plans. Nothing in the extensible manager: what most
@@ -119,8 +125,7 @@ class GoalPlanning:
         """
         if snapshot.extensible:
             return {}
-        memory: BalancedMemory = self.load_manager.memories.of(balanced.SHEDDER)
-        came = [*self._came.items(), *memory.came.items()]
+        came = [*self._came.items(), *self._memory.came.items()]
         came.sort(key=lambda item: item[1].at_ms)
         self._came = lost_traffic.after(dict(came), (), self._losing, snapshot.now_ms)
         return self._came

@@ -45,11 +45,12 @@ from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import lost_traffic
-from loadmanager.engine.strategies.shedding.lost_traffic import NOTHING_CAME, Came
+from loadmanager.engine.strategies.shedding.lost_traffic import LOST, NOTHING_CAME, Came
 from loadmanager.engine.strategies.shedding.modelled import Left, ModelledBrokers
 from loadmanager.engine.strategies.shedding.moving import Moving
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import BestMove, MoveSearch, SearchScope, may_go
+from loadmanager.engine.strategies.shedding.strained import STRAINED
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import count_of, moment
 
@@ -104,8 +105,8 @@ class GoalPlan:
     """The mean error of the usages of the curve."""
     learned: Learned
     """What the model has learned with this snapshot."""
-    losing: tuple[str, ...]
-    """Brokers where bundles lose their traffic: no move goes there, but in a patient plan."""
+    losing: Mapping[str, Reason]
+    """Brokers where bundles lose their traffic → how: no move goes there, but in a patient plan."""
 
 
 T = TypeVar("T")
@@ -142,6 +143,7 @@ def planning(
     leaving: Mapping[str, str] | None = None,
     came: Mapping[str, Came] = NOTHING_CAME,
     losing: Collection[str] = (),
+    strained: Collection[str] = (),
     refused: Collection[str] = (),
     early: Collection[str] = (),
     patient: bool = False,
@@ -152,15 +154,17 @@ def planning(
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
     report may still have it. `came`: what moved lately. `losing`: the brokers where traffic was
-    lost at the last look. `refused`: bundles that stay for now. `early`: bundles that count as if
-    they had not been moved lately; `patient`: what bars moves for a while only does not count.
+    lost at the last look. `strained`: those to which the shedder gives nothing, as they serve no
+    more. `refused`: bundles that stay for now. `early`: bundles that count as if they had not been
+    moved lately; `patient`: what bars moves for a while only does not count.
     Raises `KeyError` for a broker that does not report.
     """
-    losing = lost_traffic.losing_brokers(snapshot, came, losing)
+    lost = dict.fromkeys(lost_traffic.losing_brokers(snapshot, came, losing), LOST)
+    lost |= dict.fromkeys(sorted(snapshot.columns.row_of.keys() & strained), STRAINED)
     if patient:
         snapshot = snapshot.having(wishes=replace(snapshot.wishes, refusals={}))
     else:
-        snapshot = lost_traffic.refusing(snapshot, losing)
+        snapshot = lost_traffic.refusing(snapshot, lost)
     columns, before = snapshot.columns, learned or Learned()
     moved = just_moved(snapshot.recently_unloaded_ms, snapshot.now_ms)
     model = fit(columns, snapshot.averages, settings.weights, before, moved=moved)
@@ -180,7 +184,7 @@ def planning(
         recent = snapshot.recently_unloaded_ms
         late = {bundle: at_ms for bundle, at_ms in recent.items() if bundle not in early}
         snapshot = snapshot.having(recently_unloaded_ms=late)
-    return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model, losing))
+    return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model, lost))
 
 
 def _away(goal: Goal, model: UsageModel) -> Reason | None:
@@ -227,7 +231,7 @@ class _Planning:
         self._not_spare: int | None = None
         """The broker that could not be lost when that was last asked."""
 
-    def made(self, model: UsageModel, losing: tuple[str, ...]) -> Pieces[GoalPlan]:
+    def made(self, model: UsageModel, losing: Mapping[str, Reason]) -> Pieces[GoalPlan]:
         ends = self._impossible() or _away(self._goal, model)
         if ends is None:
             ends = yield from self._ends()

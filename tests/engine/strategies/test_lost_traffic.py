@@ -50,6 +50,8 @@ class Loop:
         self.minute = 0
         self.said: list[set[str]] = []
         """Of each minute, the brokers of which it was said that traffic is lost there."""
+        self.strained: list[set[str]] = []
+        """The same of those that serve no more."""
 
     def minutes(self, count: int) -> None:
         for _ in range(count):
@@ -58,10 +60,11 @@ class Loop:
             self._report(now_ms)
             snapshot = without_policies(self.view, SETTINGS, now_ms)
             plan, self.memories = cycle.shed(snapshot, SETTINGS, self.memories)
-            self.said.append({it.what for it in plan.skipped if it.code == "TrafficLost"})
+            for code, said in (("TrafficLost", self.said), ("ServesNoMore", self.strained)):
+                said.append({it.what for it in plan.skipped if it.code == code})
             for unload in plan.unloads:
                 assert unload.destination is not None
-                assert unload.destination not in self.said[-1]
+                assert unload.destination not in self.said[-1] | self.strained[-1]
                 self.owner[unload.bundle] = unload.destination
                 self.view.moved(unload.bundle, unload.source, now_ms)
 
@@ -156,6 +159,7 @@ def test_clients_that_go_away_accuse_no_broker(served: Served) -> None:
     loop = Loop(served)
     loop.minutes(70)
     assert not any(loop.said)
+    assert not any(loop.strained)
 
 
 def test_bundles_without_traffic_are_spread() -> None:
@@ -200,7 +204,7 @@ def test_no_plan_brings_anything_there() -> None:
         finished(planning(snapshot, SETTINGS, Even(0.1), patient=patient))
         for patient in (False, True)
     )
-    assert made.losing == patient.losing == (HOLE,)
+    assert [*made.losing] == [*patient.losing] == [HOLE]
     assert HOLE not in {move.destination for move in made.moves}
     assert HOLE in {move.destination for move in patient.moves}
 
@@ -213,7 +217,7 @@ def test_a_plan_goes_by_what_came_before() -> None:
     snapshot = without_policies(loop.view, SETTINGS, 10 * MINUTE_MS)
     came = {name: Came(owner, bytes_s[name], 0) for name, owner in loop.owner.items()}
     made = finished(planning(snapshot, SETTINGS, Filled(HOLE), came=came))
-    assert (made.losing, made.moves) == ((HOLE,), ())
+    assert ([*made.losing], made.moves) == ([HOLE], ())
     assert finished(planning(snapshot, SETTINGS, Filled(HOLE))).moves
 
 
@@ -223,7 +227,7 @@ def test_it_is_no_reason_to_call_brokers_even() -> None:
     loop.minutes(31)
     snapshot = without_policies(loop.view, SETTINGS, loop.minute * MINUTE_MS)
     made = finished(planning(snapshot, SETTINGS, Even(7)))
-    assert made.losing == (HOLE,)
+    assert [*made.losing] == [HOLE]
     assert (made.reached, made.ends.code) == (False, "NothingHelps")
 
 

@@ -34,6 +34,7 @@ from loadmanager.engine.strategies.shedding.modelled import FullBrokers, Left, M
 from loadmanager.engine.strategies.shedding.moving import Moving, usages_of
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
 from loadmanager.engine.strategies.shedding.search import MOVES_MAX, BestMove, MoveSearch
+from loadmanager.engine.strategies.shedding.strained import STRAINED, asked_of, still_strained
 from loadmanager.engine.strategies.shedding.surplus import Relief
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
@@ -88,7 +89,9 @@ class BalancedMemory:
     full: Mapping[str, int] = field(default_factory=dict)
     """brokerId → the time (ms) since which its sensor shows that it is full."""
     losing: tuple[str, ...] = ()
-    """Brokers that take nothing, because what they have loses its traffic."""
+    """Brokers that take nothing, because what they have loses its traffic; with the strained."""
+    strained: Mapping[str, int] = field(default_factory=dict)
+    """brokerId → when (ms) it was strained last, while it takes nothing."""
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
@@ -98,7 +101,11 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
     away_ms, away_since_ms = _away(model, memory, snapshot.now_ms)
     full_ms = _full_since(model, memory, snapshot)
     losing = lost_traffic.losing_brokers(snapshot, memory.came, memory.losing)
-    doubts += [Skip(broker, LOST.code, LOST.text) for broker in losing]
+    asked = asked_of(snapshot, memory.came, full_ms.keys())
+    strained_ms = still_strained(memory.strained, asked, snapshot)
+    doubts += [Skip(it, STRAINED.code, STRAINED.text) for it in strained_ms]
+    doubts += [Skip(it, LOST.code, LOST.text) for it in losing if it not in strained_ms]
+    losing = tuple(sorted({*losing, *strained_ms}))
     if text := _waits(snapshot, model, away_ms, away_since_ms):
         remembered = replace(
             memory,
@@ -106,6 +113,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
             away_ms=away_ms,
             away_since_ms=away_since_ms,
             losing=losing,
+            strained=strained_ms,
             full=full_ms,
         )
         return Shed((), (Skip("cluster", "TrafficDip", text), *doubts), remembered)
@@ -114,7 +122,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         snapshot,
         model,
         settings.of(BalancedSettings).difference / 100,
-        Left(leaving=memory.leaving, far=memory.far.keys(), came=memory.came),
+        Left(leaving=memory.leaving, far=memory.far.keys(), came=memory.came, asked=asked),
         full=FullBrokers(
             [broker for broker, ms in full_ms.items() if snapshot.now_ms - ms >= FULL_FOR_MS],
             _relieved(memory, model, snapshot),
@@ -148,6 +156,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
             lost_traffic.after(memory.came, came, losing, snapshot.now_ms),
             full_ms,
             losing,
+            strained_ms,
         ),
     )
 

@@ -48,6 +48,12 @@ class BySensors:
         self._low = np.where(counts, self.shown, np.inf)
         self._gives = np.full(len(self.shown), np.inf)
 
+    def doubt(self, rows: list[int]) -> None:
+        """The sensors of these brokers show too little: what leaves them goes where others show
+        more.
+        """
+        self._low[rows] = np.inf
+
     def refused(self, sources: Brokers, takers: Brokers) -> NDArray[np.bool_]:
         """Whether bundles may not go: `[bundle]`."""
         refused: NDArray[np.bool_] = self.full[takers] | (self._gives[sources] <= 0)

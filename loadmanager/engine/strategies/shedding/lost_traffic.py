@@ -85,12 +85,12 @@ def losing_brokers(
     of_all = min(float(snapshot.columns.throughputs.sum()) / whole, 1.0)
     lost = {
         *_below_usual(snapshot, usual, of_all, before),
-        *_below_before(snapshot, came, of_all, before),
+        *losing_what_came(snapshot, came, of_all, dict.fromkeys(before, BACK_PART), CAME_PART),
     }
     return tuple(sorted(lost))
 
 
-def refusing(snapshot: ClusterSnapshot, losing: Sequence[str]) -> ClusterSnapshot:
+def refusing(snapshot: ClusterSnapshot, losing: Collection[str]) -> ClusterSnapshot:
     """The cluster in which these brokers take nothing."""
     if not losing:
         return snapshot
@@ -132,11 +132,16 @@ def _usual_of(data: BundleData) -> float:
     return min(data.short_term_data.throughput, data.long_term_data.throughput)
 
 
-def _below_before(
-    snapshot: ClusterSnapshot, came: Mapping[str, Came], of_all: float, losing: Collection[str]
+def losing_what_came(
+    snapshot: ClusterSnapshot,
+    came: Mapping[str, Came],
+    of_all: float,
+    before: Mapping[str, float],
+    usual_part: float,
 ) -> Iterator[str]:
-    """Those where what came has far less than before, while what went elsewhere has not; if nothing
-    did, all together have `of_all` of their usual traffic.
+    """The brokers where what came has less than `usual_part` of what it had before, or than the
+    part of this broker in `before`, while what went elsewhere has it; if nothing did, all together
+    have `of_all` of their usual traffic.
     """
     parts = dict[str, list[tuple[float, float]]]()
     for bundle, each in came.items():
@@ -151,6 +156,6 @@ def _below_before(
     for broker, its in parts.items():
         has, had = (sum(of[at] for of in its) for at in (0, 1))
         part = (all_has - has) / (all_had - had) if all_had > had else of_all
-        least = part * (BACK_PART if broker in losing else CAME_PART)
+        least = part * before.get(broker, usual_part)
         if has < least * had and _most_lost(its, least):
             yield broker

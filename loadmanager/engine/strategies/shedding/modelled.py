@@ -23,6 +23,7 @@ from loadmanager.engine.strategies.shedding.objective import (
     objective,
 )
 from loadmanager.engine.strategies.shedding.reach import Reach
+from loadmanager.engine.strategies.shedding.strained import Asked
 from loadmanager.kit.units import MINUTE_MS
 
 INTAKE_MAX = 0.08
@@ -71,11 +72,9 @@ PAUSE_LEAST, PAUSE_MOST = 0.5, 4.0
 class _BundleWork:
     """What the bundles of all brokers carry, one broker after the other."""
 
-    def __init__(
-        self, snapshot: ClusterSnapshot, model: UsageModel, came: Mapping[str, Came]
-    ) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, model: UsageModel, left: Left) -> None:
         bundles = {name: snapshot.reports[name].bundles for name in snapshot.columns.names}
-        self.traffic = _settling(snapshot, snapshot.averages.traffic("quick", bundles), came)
+        self.traffic = _settling(snapshot, snapshot.averages.traffic("quick", bundles), left)
         self.of_cpu = self.traffic.bytes_s * model.costs.of(self.traffic)
         """What the CPU counts of it."""
         self._ends = [0, *np.cumsum(self.traffic.counts).tolist()]
@@ -100,20 +99,25 @@ class _BundleWork:
         return self.traffic.bytes_s[here], self.of_cpu[here]
 
 
-def _settling(snapshot: ClusterSnapshot, traffic: Traffic, came: Mapping[str, Came]) -> Traffic:
+def _settling(snapshot: ClusterSnapshot, traffic: Traffic, left: Left) -> Traffic:
     """The traffic without what clients catch up with where their bundles came a moment ago: it
-    would send other bundles away, whose clients catch up, too.
+    would send other bundles away, whose clients catch up, too. At strained brokers with what is
+    asked for and not served.
     """
     since_ms = snapshot.now_ms - CATCH_UP_MS
     most = {
         bundle: CATCH_UP * it.bytes_s
-        for bundle, it in came.items()
+        for bundle, it in left.came.items()
         if it.at_ms >= since_ms and it.bytes_s > 0
     }
-    if not most or traffic.rows is None:
+    least = {bundle: bytes_s for of in left.asked.values() for bundle, bytes_s in of.items()}
+    if not (most or least) or traffic.rows is None:
         return traffic
-    limits = snapshot.averages.in_rows().figures(most, np.inf)[traffic.rows]
-    return replace(traffic, bytes_s=np.minimum(traffic.bytes_s, limits))
+    rows = snapshot.averages.in_rows()
+    highest, lowest = (
+        rows.figures(of, other)[traffic.rows] for of, other in ((most, np.inf), (least, 0.0))
+    )
+    return replace(traffic, bytes_s=np.maximum(np.minimum(traffic.bytes_s, highest), lowest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,8 @@ class Left:
     """Brokers that are brought near the mean since earlier cycles."""
     came: Mapping[str, Came] = field(default_factory=lambda: NOTHING_CAME)
     """The bundles that were moved."""
+    asked: Asked = field(default_factory=dict)
+    """What strained brokers are asked for."""
 
 
 class FullBrokers(NamedTuple):
@@ -171,7 +177,7 @@ class ModelledBrokers:
         self._snapshot, self._model = snapshot, model
         self.names, self._row_of = columns.names, columns.row_of
         self.leaving = dict(self._left(left.leaving))
-        self._work = _BundleWork(snapshot, model, left.came)
+        self._work = _BundleWork(snapshot, model, left)
         carried = self._carried()
         usages = model.usages(carried)
         self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
@@ -204,6 +210,7 @@ class ModelledBrokers:
         self._of_clients = _part_of_clients(snapshot.pause_s)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
+        self._count_unserved(left.asked)
         self.far = self._far(left.far)
         """True for brokers that are brought near the mean."""
         if full is not None:
@@ -255,6 +262,23 @@ class ModelledBrokers:
         rows = [row for row in rows if EXPLAINED < self.usage[row] < ASKED]
         self._usages[:, rows] += (self._counted == CPU)[:, None] * (ASKED - self.usage[rows])
         self.usage[rows] = ASKED
+
+    def _count_unserved(self, asked: Asked) -> None:
+        """What strained brokers do not serve counts as a resource of its own: they use so much more
+        of it than the mean, as a part of what they serve.
+        """
+        rows = [self._row_of[broker] for broker in asked]
+        if not rows:
+            return
+        served = self._snapshot.columns.throughputs[rows]
+        wanted = self._work.traffic.totals(self._work.traffic.bytes_s)[rows]
+        usages, per_byte = np.zeros(len(self.names)), np.zeros(len(self.names))
+        usages[rows], per_byte[rows] = self.means[rows] + wanted / served - 1, 1 / served
+        self._counted = np.append(self._counted, len(self._model.base))
+        self._usages = np.vstack([self._usages, usages])
+        self._per_byte = np.vstack([self._per_byte, per_byte])
+        self.usage = self._most(self._usages)
+        self.by_sensors.doubt(rows)
 
     def _closed_by(self, snapshot: ClusterSnapshot) -> NDArray[np.bool_]:
         wishes, closed = snapshot.wishes, np.zeros(len(self.names), np.bool_)
@@ -457,8 +481,8 @@ class ModelledBrokers:
             [averages.quick_of(bundle) for bundle in bundles], (len(self._model.base), 1)
         )
         work[CPU] *= [self._model.costs.of_bundle(bundle) for bundle in bundles]
-        by_size = (self._per_byte * self.size).mean(axis=1)
-        shares: Array = (by_size[:, None] * work[self._counted]).max(axis=0, initial=0.0)
+        by_size = (self._model.per_byte * self.size).mean(axis=1)
+        shares: Array = (by_size[:, None] * work).max(axis=0, initial=0.0)
         return shares
 
     @property
