@@ -331,7 +331,7 @@ class GoalWork:
         except NotFoundError as error:
             await self._without_broker(order, work, str(error))
             return
-        looked_at = replace(order, progress=order.progress.looked_at(made.curve[0]))
+        looked_at = replace(order, progress=order.progress.looked_at(made))
         if made.moves or bar is not None:
             work.end_look = None
         if bar is not None:
@@ -568,7 +568,8 @@ class GoalWork:
         with contextlib.suppress(NotFoundError):  # the broker that was filled is gone
             made = await self.planning.plan(order.goal, replace(NO_LIMITS, moves=0))
             now, reached = made.curve[0], None if made.ends.code == AWAY.code else made.reached
-            after = Afterwards(now_ms, round(now.spread, 4), round(now.farthest, 4), reached)
+            spread, farthest, off = (round(it, 4) for it in (now.spread, now.farthest, made.error))
+            after = Afterwards(now_ms, spread, farthest, reached, off)
             looked_at = replace(order, afterwards=after)
             if reached is False and self._may_go_on(order):
                 await self._begin_again(looked_at)

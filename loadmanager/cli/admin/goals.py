@@ -271,7 +271,8 @@ def seconds_text(seconds: float) -> str:
 
 def _error(order: GoalShown) -> str:
     """How far off the usages are that a plan goes by."""
-    return f"the model's usages are off by {100 * order.promise.error:.1f} points on the mean"
+    off = f"{100 * order.promise.error:.1f} points on the mean"
+    return f"when it was planned, the model's usages were off by {off}"
 
 
 def _replay(order: GoalShown) -> list[str]:
@@ -422,14 +423,20 @@ def _state_lines(order: GoalShown) -> list[str]:
         at = "now" if at_work else "when last looked at"
         lines.append(
             f"farthest from the mean: {_before(order)}, "
-            f"{_points(promised)} promised, {_points(progress.farthest)} {at}"
+            f"{_points(promised)} promised, {_points(progress.farthest)} {at}{_off(progress.error)}"
         )
     after, ended_ms = order.afterwards, order.ended_ms
     if after is not None and ended_ms is not None and after.at_ms >= ended_ms:
         lines.append(
             f"at {clock(after.at_ms)}, when sensors had settled: {_points(after.farthest)}"
+            f"{_off(after.error)}"
         )
     return lines
+
+
+def _off(error: float | None) -> str:
+    """How far off the usages are of which a figure is."""
+    return "" if error is None else f", by usages that were off by {_points(error)} on the mean"
 
 
 def _before(order: GoalShown) -> str:

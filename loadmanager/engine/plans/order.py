@@ -62,7 +62,7 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     ends: Reason
     """Why the plan has no further move."""
     error: float
-    """The mean error of the model's usages."""
+    """The mean error of the model's usages, by what sensors showed then, too."""
     later: Reason | None = None
     """Why some of the moves have to wait, and until when."""
     later_ms: int | None = None
@@ -135,6 +135,8 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     """What the waits for fresh reports took that its leader had measured when it made the last
     moves; None: none was measured. The next leader goes by that.
     """
+    error: float | None = None
+    """The mean error of the usages when it was looked at last; None: no look has said it."""
 
     @property
     def pause_s(self) -> float | None:
@@ -145,9 +147,9 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
         """With the usage of a plan's point."""
         return replace(self, spread=round(point.spread, 4), farthest=round(point.farthest, 4))
 
-    def looked_at(self, point: Point) -> Progress:
+    def looked_at(self, plan: GoalPlan) -> Progress:
         """With the usage of now, which is that of before as long as no move is ordered."""
-        now = self.at(point)
+        now = replace(self.at(plan.curve[0]), error=round(plan.error, 4))
         return now if self.ordered else replace(now, before=now.farthest)
 
     def and_moved(self, move: OrderedMove, client_seconds: float) -> Progress:
@@ -171,6 +173,8 @@ class Afterwards(msgspec.Struct, frozen=True, rename="camel"):
     """Whether the goal was reached then; None: that was not known. One that was not, goes on within
     its limits, if no other goal was approved after it: then its state is `approved`.
     """
+    error: float | None = None
+    """The mean error of these usages; None: a leader of an earlier version looked."""
 
 
 class MadeAsShown(msgspec.Struct, frozen=True, rename="camel"):

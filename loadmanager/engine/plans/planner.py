@@ -40,6 +40,7 @@ from loadmanager.engine.plans.goals import (
     Staying,
     name_of,
 )
+from loadmanager.engine.plans.sensed import SensedUsage
 from loadmanager.engine.plans.swaps import best_swap, room_and_move
 from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.plan import Unload
@@ -102,7 +103,9 @@ class GoalPlan:
     ends: Reason
     """Why it has no further move."""
     error: float
-    """The mean error of the usages of the curve."""
+    """The mean error of the usages of the curve, by what sensors show now, too: see
+    `SensedUsage.error`.
+    """
     learned: Learned
     """What the model has learned with this snapshot."""
     losing: Mapping[str, Reason]
@@ -184,7 +187,9 @@ def planning(
         recent = snapshot.recently_unloaded_ms
         late = {bundle: at_ms for bundle, at_ms in recent.items() if bundle not in early}
         snapshot = snapshot.having(recently_unloaded_ms=late)
-    return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model, lost))
+    sensed = SensedUsage(model, cluster)
+    work = _Planning(snapshot, settings, owners, goal, limits, sensed=sensed)
+    return (yield from work.made(model, lost))
 
 
 def _away(goal: Goal, model: UsageModel) -> Reason | None:
@@ -216,8 +221,11 @@ class _Planning:
         owners: _Owners,
         goal: Goal,
         limits: PlanLimits,
+        *,
+        sensed: SensedUsage,
     ) -> None:
         cluster = owners.cluster
+        self._sensed = sensed
         self._snapshot, self._settings, self._cluster = snapshot, settings, cluster
         self._goal, self._limits = goal, limits
         self._stay = owners.stay
@@ -236,14 +244,13 @@ class _Planning:
         if ends is None:
             ends = yield from self._ends()
         reached = ends is REACHED
-        error = float(model.error.mean()) if len(model.error) else 0.0
         return GoalPlan(
             self._goal,
             tuple(self._moves),
             tuple(self._curve),
             reached,
             ends,
-            error,
+            self._sensed.error,
             model.learned,
             losing,
         )

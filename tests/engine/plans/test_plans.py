@@ -457,6 +457,24 @@ def test_an_even_cluster_needs_no_plan() -> None:
     assert (made.moves, made.reached, made.ends.code) == ((), True, "Reached")
 
 
+@pytest.mark.parametrize(("trusted", "error"), [(True, 0.11), (False, 0.05)])
+def test_the_error_of_a_plan_counts_what_sensors_show(*, trusted: bool, error: float) -> None:
+    """The traffic of one of four brokers doubles: the model goes by averages, its sensor shows it.
+    Where no sensor counts, nothing is known of that.
+    """
+    loads = {
+        f"b{at}:8080": {f"t/n{at}/0x{bundle:08x}_0x{bundle + 1:08x}": 0.1 for bundle in range(4)}
+        for at in range(4)
+    }
+    before = snapshot_of(loads)
+    risen = {**loads, "b0:8080": dict.fromkeys(loads["b0:8080"], 0.2)}
+    now = snapshot_of(risen).having(bundle_data=before.averages)
+    settings = SETTINGS if trusted else replace(SETTINGS, cpu_weight=0.0)
+    learned = plan(before, settings, Even(1)).learned
+    made = plan(now, settings, Even(1), learned=learned)
+    assert made.error == pytest.approx(error, abs=0.02)
+
+
 def test_what_nothing_helps_is_said() -> None:
     """One bundle that has all the load cannot be divided."""
     loads: Loads = {"b0:8080": {"t/n/0x00000000_0x80000000": 0.8}, "b1:8080": {}}

@@ -172,14 +172,15 @@ class ModelledBrokers:
         emptied: str | None = None,
         full: FullBrokers | None = None,
     ) -> None:
-        columns = snapshot.columns
-        self.reach = Reach(snapshot)
+        columns, self.reach = snapshot.columns, Reach(snapshot)
         self._snapshot, self._model = snapshot, model
         self.names, self._row_of = columns.names, columns.row_of
         self.leaving = dict(self._left(left.leaving))
         self._work = _BundleWork(snapshot, model, left)
-        carried = self._carried()
-        usages = model.usages(carried)
+        carried = self._reported()
+        self.reported_usage = self._most(model.usages(carried))
+        """The usage of each broker without what is on its way: with what its report has."""
+        usages = model.usages(self._with_moves(carried))
         self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
         self._usages, self._per_byte = usages[self._counted], model.per_byte[self._counted]
         self.size = model.size
@@ -338,11 +339,16 @@ class ModelledBrokers:
         far: NDArray[np.bool_] = (off > begins) | (was & (off > NEAR * means))
         return far
 
-    def _carried(self) -> Array:
-        """What the brokers carry, with what is on its way to them: `[resource, broker]`."""
-        work, row_of = self._work, self._row_of
+    def _reported(self) -> Array:
+        """What the brokers carry by their reports: `[resource, broker]`."""
+        work = self._work
         carried = np.tile(work.traffic.totals(work.traffic.bytes_s), (len(self._model.base), 1))
         carried[CPU] = work.traffic.totals(work.of_cpu)
+        return carried
+
+    def _with_moves(self, carried: Array) -> Array:
+        """The same, changed in place, with what is on its way to brokers, without what has left."""
+        row_of = self._row_of
         for bundle, broker in self._snapshot.under_way.bundles.items():
             if broker in row_of:
                 self._carry(carried, row_of[broker], bundle, 1)
