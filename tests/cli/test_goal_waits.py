@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from loadmanager.cli.admin.goal_waits import waited_text
 from loadmanager.cli.admin.goals import headline
@@ -11,6 +12,7 @@ from loadmanager.engine.history.records import Decision
 from loadmanager.engine.history.waits import Interrupted
 from loadmanager.engine.plans.goals import Emptied, PlanLimits
 from loadmanager.engine.plans.order import CurvePoint, Progress, Promise
+from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.goals import GoalShown
 
@@ -49,6 +51,32 @@ def test_how_long_the_clients_of_moves_waited() -> None:
     )
 
 
+POINT = CurvePoint(moves=0, traffic=0, clients=8, spread=0, farthest=0)
+WHY = Reason("NothingHelps", "1 bundle may not leave")
+ORDER = GoalShown(
+    id="4-g1", goal=Emptied("b1"), limits=PlanLimits(),
+    state="ended", made_ms=1, approved_ms=2, ended_ms=3, ended=None, note="",
+    promise=Promise((POINT,), False, WHY, 0.0), progress=Progress(), waits=None,
+    pause_seconds=1.0, pause_source="moves", pause_at=None,
+)  # fmt: skip
+AGAINST = Reason("Reached", f"{REACHED.text}; by sensors, a broker is 30.0 points from the mean")
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        (REACHED, "b1 emptied) is reached already: nothing has to be moved"),
+        (AGAINST, "nothing has to be moved; by sensors, a broker is 30.0 points from the mean"),
+        (NOTHING_HELPS, "b1 emptied): 0 moves; does not reach the goal: no other move would help"),
+    ],
+)
+def test_a_goal_that_ended_without_a_move(ends: Reason, text: str) -> None:
+    """It was reached already, or was not reached."""
+    promise = Promise((POINT,), ends.code == "Reached", ends, 0.0)
+    order = replace(ORDER, promise=promise)
+    assert headline(order).endswith(text)
+
+
 @pytest.mark.parametrize(
     ("drain", "ordered", "text"),
     [
@@ -59,13 +87,9 @@ def test_how_long_the_clients_of_moves_waited() -> None:
 )
 def test_a_plan_that_did_not_reach_its_goal(drain: bool, ordered: int, text: str) -> None:
     """Of what is carried out, the first line says what the plan was: the goal may be reached."""
-    point = CurvePoint(moves=4, traffic=0, clients=8, spread=0, farthest=0)
-    promise = Promise((point,), False, Reason("NothingHelps", "1 bundle may not leave"), 0.0)
-    order = GoalShown(
-        id="4-g1", goal=Emptied("b1"), limits=PlanLimits(),
-        state="ended" if ordered else "proposed", made_ms=1, approved_ms=2, ended_ms=3, ended=None,
-        note="", promise=promise,
-        progress=Progress(ordered=ordered, arrived=ordered), waits=None, pause_seconds=1.0,
-        pause_source="moves", pause_at=None, drain=drain,
+    promise = Promise((replace(POINT, moves=4),), False, WHY, 0.0)
+    order = replace(
+        ORDER, promise=promise, state="ended" if ordered else "proposed", drain=drain,
+        progress=Progress(ordered=ordered, arrived=ordered),
     )  # fmt: skip
     assert headline(order).startswith(f"goal 4-g1 (b1 emptied): {text}")

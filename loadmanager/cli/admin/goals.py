@@ -192,8 +192,11 @@ def _windows(order: GoalShown) -> list[str]:
 
 
 def headline(order: GoalShown) -> str:
-    if order.state == "ended" and not order.promise.moves:
-        return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
+    promise = order.promise
+    if order.state == "ended" and promise.reached and not promise.moves:
+        against = promise.ends.text.removeprefix(REACHED.text)
+        already = "is reached already: nothing has to be moved"
+        return f"the goal ({goal_text(order.goal)}) {already}{against}"
     return f"goal {order.id} ({goal_text(order.goal)}): {_promised(order)}"
 
 

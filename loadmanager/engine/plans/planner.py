@@ -244,6 +244,8 @@ class _Planning:
         if ends is None:
             ends = yield from self._ends()
         reached = ends is REACHED
+        if not self._moves:
+            ends = self._by_sensors(ends)
         return GoalPlan(
             self._goal,
             tuple(self._moves),
@@ -254,6 +256,26 @@ class _Planning:
             model.learned,
             losing,
         )
+
+    def _by_sensors(self, ends: Reason) -> Reason:
+        """Why there is no move, with what trusted sensors say against it: that a goal is not
+        reached that seems so, by more than the error that is told; or that brokers are overloaded.
+        """
+        sensed, against = self._sensed, ""
+        match self._goal:
+            case Even(within_points=points) if ends is REACHED:
+                if sensed.farthest > points / 100 + sensed.error:
+                    against = f"a broker is {100 * sensed.farthest:.1f} points from the mean"
+            case Filled(broker=broker, part=part) if ends is REACHED:
+                part_now = sensed.of_mean(self._cluster.row(broker))
+                if part_now < part - sensed.error / max(self._cluster.mean, sensed.error):
+                    against = f"{broker} has {part_now:.0%} of the mean"
+            case Spare() if full := np.flatnonzero(sensed.usage > OVERLOAD).tolist():
+                full.sort(key=lambda row: (-sensed.usage[row], row))
+                names = [f"{self._cluster.names[row]} {sensed.usage[row]:.0%}" for row in full]
+                some = ", ".join(names[:NAMED_MAX]) + (" …" if len(full) > NAMED_MAX else "")
+                against = f"above {OVERLOAD:.0%} now: {some}"
+        return Reason(ends.code, f"{ends.text}; by sensors, {against}") if against else ends
 
     def _ends(self) -> Pieces[Reason]:
         """Make the moves; returns why there are no more."""
@@ -472,7 +494,7 @@ class _Planning:
 
     def _can_lose_any(self) -> Pieces[bool]:
         """Whether the others can take each broker's bundles, the largest first to the least used,
-        and none is overloaded by that.
+        and none is overloaded then, by the model or by its sensor.
         """
         cluster = self._cluster
         if self._not_spare is not None and not self._can_lose(self._not_spare):
@@ -489,14 +511,15 @@ class _Planning:
         cluster = self._cluster
         if not cluster.reach.everywhere:
             return self._can_lose_by_policies(lost)
-        rest = [(float(cluster.usage[row]), row) for row in cluster.open_rows if row != lost]
-        if not rest:
+        most = self._sensed.most
+        rest = [(float(most[row]), row) for row in cluster.open_rows if row != lost]
+        if not rest or max(rest)[0] > OVERLOAD:
             return False
         heapq.heapify(rest)
         for share in self._owners.shares(lost):
             usage, row = rest[0]
-            after = usage + share / float(cluster.size[row])
-            if share > 0 and after > max(OVERLOAD, usage):
+            after = usage + share * self._dearer(lost) / float(cluster.size[row])
+            if share > 0 and after > OVERLOAD:
                 return False
             heapq.heapreplace(rest, (after, row))
         return True
@@ -505,18 +528,26 @@ class _Planning:
         """The same where isolation policies say who may serve what once this broker is gone."""
         cluster, snapshot = self._cluster, self._snapshot
         usages, serving = np.full(len(cluster.rows), np.inf), dict[str, NDArray[np.bool_]]()
-        usages[cluster.open_rows] = cluster.usage[cluster.open_rows]
+        rest, most = [row for row in cluster.open_rows if row != lost], self._sensed.most
+        if not rest or most[rest].max() > OVERLOAD:
+            return False
+        usages[cluster.open_rows] = most[cluster.open_rows]
         for share, bundle in self._owners.bundles_by_share(lost):
             namespace = split_bundle_name(bundle)[0]
             if namespace not in serving:
                 serving[namespace] = filters.serving_rows_without(snapshot, namespace, lost)
             row = int(np.where(serving[namespace], usages, np.inf).argmin())
             usage = float(usages[row]) if serving[namespace][row] else math.inf
-            after = usage + share / float(cluster.size[row])
-            if math.isinf(usage) or (share > 0 and after > max(OVERLOAD, usage)):
+            after = usage + share * self._dearer(lost) / float(cluster.size[row])
+            if math.isinf(usage) or (share > 0 and after > OVERLOAD):
                 return False
             usages[row] = after
         return True
+
+    def _dearer(self, row: int) -> float:
+        """By how much more than the model has it a broker's sensor shows of its bundles."""
+        usage = float(self._cluster.usage[row])
+        return float(self._sensed.most[row]) / usage if usage > 0 else 1.0
 
 
 def _limits(names: Iterable[str]) -> Reason:

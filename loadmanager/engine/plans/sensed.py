@@ -14,6 +14,8 @@ from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.usage_model import UsageModel
 from loadmanager.engine.strategies.shedding.modelled import ModelledBrokers
 
+NOTHING = 1e-9
+
 
 class SensedUsage:
     """How far sensors that are trusted are from the model now, brokers as in `cluster`."""
@@ -46,3 +48,16 @@ class SensedUsage:
         """The higher one of that and the model's: `[broker]`."""
         most: Array = np.maximum(self._cluster.usage, self.usage)
         return most
+
+    @property
+    def farthest(self) -> float:
+        """As `ModelledBrokers.farthest`, by this usage."""
+        cluster = self._cluster
+        return cluster.reach.farthest(self.usage, cluster.size, cluster.compared)
+
+    def of_mean(self, row: int) -> float:
+        """The usage of a broker as a part of the mean of all that can help it."""
+        usage, size = self.usage, self._cluster.size
+        group = next(rows for rows in self._cluster.reach.together if row in rows)
+        mean = float((usage[group] * size[group]).sum() / size[group].sum())
+        return float(usage[row]) / max(mean, NOTHING)

@@ -27,7 +27,7 @@ from loadmanager.engine.plans.goals import (
     bounds_of,
     check,
 )
-from loadmanager.engine.plans.planner import GoalPlan, plan, planning
+from loadmanager.engine.plans.planner import REACHED, GoalPlan, plan, planning
 from loadmanager.engine.policies.isolation import AutoFailover, IsolationPolicy
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
@@ -457,22 +457,50 @@ def test_an_even_cluster_needs_no_plan() -> None:
     assert (made.moves, made.reached, made.ends.code) == ((), True, "Reached")
 
 
+FOURS = {
+    f"b{at}:8080": {f"t/n{at}/0x{bundle:08x}_0x{bundle + 1:08x}": 0.1 for bundle in range(4)}
+    for at in range(4)
+}
+
+
 @pytest.mark.parametrize(("trusted", "error"), [(True, 0.11), (False, 0.05)])
 def test_the_error_of_a_plan_counts_what_sensors_show(*, trusted: bool, error: float) -> None:
     """The traffic of one of four brokers doubles: the model goes by averages, its sensor shows it.
     Where no sensor counts, nothing is known of that.
     """
-    loads = {
-        f"b{at}:8080": {f"t/n{at}/0x{bundle:08x}_0x{bundle + 1:08x}": 0.1 for bundle in range(4)}
-        for at in range(4)
-    }
-    before = snapshot_of(loads)
-    risen = {**loads, "b0:8080": dict.fromkeys(loads["b0:8080"], 0.2)}
+    before = snapshot_of(FOURS)
+    risen = {**FOURS, "b0:8080": dict.fromkeys(FOURS["b0:8080"], 0.2)}
     now = snapshot_of(risen).having(bundle_data=before.averages)
     settings = SETTINGS if trusted else replace(SETTINGS, cpu_weight=0.0)
     learned = plan(before, settings, Even(1)).learned
     made = plan(now, settings, Even(1), learned=learned)
     assert made.error == pytest.approx(error, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("goal", "each", "reached", "text"),
+    [
+        (Spare(), 0.24, False, "by sensors, above 85% now: b0:8080 9"),
+        (Even(5), 0.24, True, "the goal is reached; by sensors, a broker is 4"),
+        (Filled("b0:8080"), 0.02, True, "the goal is reached; by sensors, b0:8080 has 2"),
+        (Filled("b0:8080"), 0.24, True, "the goal is reached"),
+        (Apart(("t/n0", "t/n1")), 0.24, True, "the goal is reached"),
+    ],
+)
+def test_what_sensors_say_against_it_is_said(
+    goal: Goal, each: float, reached: bool, text: str
+) -> None:
+    """By averages, four brokers are even; the sensor of the first one shows that its traffic is
+    another one: that of each of its four bundles.
+    """
+    before = snapshot_of(FOURS)
+    now = snapshot_of({**FOURS, "b0:8080": dict.fromkeys(FOURS["b0:8080"], each)})
+    learned = plan(before, SETTINGS, goal).learned
+    assert plan(before, SETTINGS, goal).ends == REACHED
+    made = plan(now.having(bundle_data=before.averages), SETTINGS, goal, learned=learned)
+    assert text in made.ends.text
+    assert ("by sensors" in made.ends.text) is ("by sensors" in text)
+    assert made.reached is reached
 
 
 def test_what_nothing_helps_is_said() -> None:
@@ -596,6 +624,8 @@ def test_a_broker_that_policies_cannot_replace_is_not_spare(
 
 def _rest_takes(loads: Loads, lost: str) -> bool:
     usages = {name: sum(bundles.values()) for name, bundles in loads.items() if name != lost}
+    if max(usages.values()) > OVERLOAD:
+        return False
     for load in sorted(loads[lost].values(), reverse=True):
         least = min(usages, key=usages.__getitem__)
         usages[least] += load

@@ -497,23 +497,16 @@ class ModelledBrokers:
         from that. Cordoned ones and one that is to be emptied do not count; one that takes nothing
         by itself does.
         """
-        takes = self._compared()
-        farthest = 0.0
-        for group in self.reach.together:
-            rows = group[takes[group]]
-            usage, size = self.usage[rows], self.size[rows]
-            if len(rows):
-                off = np.abs(usage - (usage * size).sum() / size.sum()).max()
-                farthest = max(farthest, float(off))
-        return farthest
+        return self.reach.farthest(self.usage, self.size, self.compared)
 
     @property
     def spread(self) -> float:
         """The standard deviation of the usage of these brokers."""
-        usage = self.usage[self._compared()]
+        usage = self.usage[self.compared]
         return float(usage.std()) if len(usage) else 0.0
 
-    def _compared(self) -> NDArray[np.bool_]:
+    @property
+    def compared(self) -> NDArray[np.bool_]:
         """Without cordoned brokers and one that is to be emptied."""
         takes = np.ones(len(self.names), np.bool_)
         takes[[self._row_of[it] for it in self._snapshot.wishes.cordons if it in self._row_of]] = (

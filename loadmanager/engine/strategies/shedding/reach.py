@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
-from loadmanager.engine.load.columns import Rows
+from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.policies import isolation
 from loadmanager.engine.strategies import filters
@@ -54,6 +54,18 @@ class Reach:
             left -= groups
             rows = np.concatenate([self.alike[group] for group in sorted(groups)])
             self.together.append(np.sort(rows))
+
+    def farthest(self, usage: Array, size: Array, counts: NDArray[np.bool_]) -> float:
+        """How far the usage of the broker that is farthest from the mean of those that count and
+        can help it is from that.
+        """
+        farthest = 0.0
+        for group in self.together:
+            rows = group[counts[group]]
+            if len(rows):
+                mean = (usage[rows] * size[rows]).sum() / size[rows].sum()
+                farthest = max(farthest, float(np.abs(usage[rows] - mean).max()))
+        return farthest
 
     def around(self, row: int) -> list[int]:
         """The groups that a broker's bundles may go to or come from, and 0: the only one of a
