@@ -22,21 +22,26 @@ MOVE = Decision(
 )  # fmt: skip
 
 
-def a_wait(since: int, back_at: int | None, broker: str = "b1", bundle: str = "x") -> Interrupted:
+def a_wait(
+    since: int, back_at: int | None, broker: str = "b1", bundle: str = "x", *, lost: bool = False
+) -> Interrupted:
     """Of a client."""
     step = ClientStep(
         ts=since, broker=broker, event="left", client="h:1", address="h", what="producer",
         name="p", topic="t", bundle=bundle,
     )  # fmt: skip
-    return Interrupted(step, since, lost=False, back_at=back_at)
+    return Interrupted(step, since, lost=lost, back_at=back_at)
 
 
 def test_how_long_the_clients_of_moves_waited() -> None:
-    """By their records; neither those of other brokers, bundles and times."""
+    """By their records; neither those of other brokers, bundles and times, nor those whose broker
+    was lost, which made their move fail.
+    """
     others = [
         a_wait(10_010, 20_000, broker="b2"),
         a_wait(10_010, 20_000, bundle="y"),
         a_wait(15_000, 20_000),
+        a_wait(10_010, 20_000, lost=True),
     ]
     assert waited_text(others, [MOVE]) == ""
     waits = [a_wait(10_010, 35_010), a_wait(10_020, 10_520), *others]

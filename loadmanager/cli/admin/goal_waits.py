@@ -39,8 +39,10 @@ def waited_for(admin: AdminClient, order: GoalShown) -> list[str]:
 
 
 def waited_text(waits: Sequence[Interrupted], moves: Sequence[Decision]) -> str:
-    """How long the clients of these moves waited; empty if none did, as far as is recorded."""
-    its = [it for it in waits if any(is_of(it, move) for move in moves)]
+    """How long the clients of these moves waited; empty if none did, as far as is recorded. Those
+    of a broker that was lost do not count, though a move of their bundle failed by that.
+    """
+    its = [it for it in waits if not it.lost and any(is_of(it, move) for move in moves)]
     if not its:
         return ""
     back = [it for it in its if it.back_at is not None]
