@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from loadmanager.engine.moves.move import MoveState
-from loadmanager.engine.plans.duration import Pace, TimeTaken, begins_s, done_ms, duration
+from loadmanager.engine.plans.duration import Pace, begins_s, done_ms, duration
 from loadmanager.engine.plans.goals import PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress
 from loadmanager.kit.errors import BadInputError
@@ -33,8 +33,13 @@ MEASURED_MAX = 20
 """So many of the last moves, and looks, count."""
 MOVE_S = 2.0
 """What a move is assumed to take where none was made in this term."""
+END_MAX_S = 2 * FRESH_MAX_S
+"""All brokers have to report after the last moves, and once more; but for those that have nothing
+new to say.
+"""
 HOURS_MAX = 60
 """Windows of an order that are looked at, one after the other."""
+ROUNDED_MS = 1_000
 SECONDS_BELOW_S, MINUTES_BELOW_S = 90, 10_800
 """So long a time is told in seconds, and in minutes."""
 
@@ -80,12 +85,18 @@ class GoalPace:
     moves: Moves
     looks_s: deque[float] = field(default_factory=lambda: deque(maxlen=MEASURED_MAX))
     """From the end of a batch until brokers had reported; the newest last."""
+    ends_s: deque[float] = field(default_factory=lambda: deque(maxlen=MEASURED_MAX))
+    """From the end of the last batch of an order until it was reached; the newest last."""
 
     def looked(self, waited_s: float) -> None:
         """The brokers of a batch have reported after so long. Nobody waits for longer than
         `FRESH_MAX_S`: what an order waits for beside is not counted.
         """
         self.looks_s.append(min(waited_s, FRESH_MAX_S))
+
+    def ended(self, waited_s: float) -> None:
+        """An order counts as reached so long after its last moves."""
+        self.ends_s.append(min(waited_s, END_MAX_S))
 
     def look_s(self, progress: Progress) -> float | None:
         """What a wait for fresh reports took in this term, or else under the leader before; None:
@@ -94,12 +105,16 @@ class GoalPace:
         return round(statistics.median(self.looks_s), 1) if self.looks_s else progress.look_s
 
     def shown(
-        self, order: GoalOrder, progress: Progress, waits: Sequence[KnownWait] = ()
+        self,
+        order: GoalOrder,
+        progress: Progress,
+        under_way: int = 0,
+        waits: Sequence[KnownWait] = (),
     ) -> DurationShown | None:
-        """What is left of an order takes so long; None: it has ended, it is a drain, or as many
-        moves as were promised are made.
+        """What is left of an order takes so long, with its moves that wait or are under way; None:
+        it has ended, it is a drain, or as many moves as were promised are made.
         """
-        left = order.promise.moves - progress.arrived
+        left = max(order.promise.moves - progress.arrived, under_way)
         if order.state == "ended" or order.drain or left <= 0:
             return None
         pace, moves_s = self._pace(order, progress)
@@ -128,8 +143,11 @@ class GoalPace:
             moves_measured=len(moves_s),
             look_seconds=round(pace.look_s, 1),
             looks_measured=len(self.looks_s),
+            end_seconds=round(pace.end_s, 1),
+            ends_measured=len(self.ends_s),
         )
-        shown.text = _text(order, shown, takes, pace, waits)
+        waited = done is not None and done > now_ms + 1000 * takes.seconds + ROUNDED_MS
+        shown.text = _text(order, shown, pace, waits, waited=waited)
         return shown
 
     def used_up(self, moves: int) -> Iterator[KnownWait]:
@@ -166,6 +184,7 @@ class GoalPace:
             per_minute=settings.per_minute_max,
             move_s=statistics.median(moves_s) if moves_s else MOVE_S,
             look_s=FRESH_MAX_S if (look_s := self.look_s(progress)) is None else look_s,
+            end_s=statistics.median(self.ends_s) if self.ends_s else END_MAX_S,
         )
         return pace, moves_s
 
@@ -179,32 +198,44 @@ def _done(order: GoalOrder, seconds: float, begins_ms: int, ends_ms: int) -> int
 def _text(
     order: GoalOrder,
     shown: DurationShown,
-    takes: TimeTaken,
     pace: Pace,
     waits: Sequence[KnownWait],
+    *,
+    waited: bool,
 ) -> str:
-    """For people; and where the figures come from."""
+    """For people; and where the figures come from. `waited`: whether waits come in addition."""
     if shown.seconds is None:
         return "it makes no move: loadManagerMovesPerMinuteMax is 0"
     what = "what is left takes" if order.progress.ordered else "it takes"
     least = "at least" if order.limits.client_seconds is not None else "about"
-    text = f"{what} {least} {_about(takes.seconds)}"
+    text = f"{what} {least} {_about(shown.seconds)}"
     if shown.done_ms is None:
         where = " of its windows" if order.limits.windows else ""
         text = f"it may not be done by {moment(shown.until_ms)}: {text}{where}"
     else:
-        text += f", until {moment(shown.done_ms)} if nothing else keeps it waiting"
+        text += " beside its waits; it is done" if waited else ","
+        text += f" {'at' if waited else 'until'} {moment(shown.done_ms)}"
+        text += " if nothing else keeps it waiting"
     text += "".join(f"; {each.text}" for each in waits)
     move = _source(shown.moves_measured, "as moves took here", "as is assumed: none was made")
+    count = "1 move" if shown.moves == 1 else f"{shown.moves} moves"
+    end = _source(shown.ends_measured, "as such looks took here", "at most: none is measured")
+    return (
+        f"{text} ({count}, {min(pace.batch, shown.moves)} between two looks, "
+        f"{pace.at_once} at once; a move {pace.move_s:.3g} s, {move}{_looks(order, shown)}; "
+        f"the looks by which it ends {pace.end_s:.3g} s, {end})"
+    )
+
+
+def _looks(order: GoalOrder, shown: DurationShown) -> str:
+    """The waits between its moves, and where that figure comes from."""
+    if not shown.looks:
+        return ""
     look = _source(shown.looks_measured, "as such waits took here", "at most: none is measured")
     if not shown.looks_measured and order.progress.look_s is not None:
         look = "as under the leader before"
-    count = "1 move" if takes.moves == 1 else f"{takes.moves} moves"
-    return (
-        f"{text} ({count}, {min(pace.batch, takes.moves)} between two looks, "
-        f"{pace.at_once} at once; a move {pace.move_s:.3g} s, {move}; "
-        f"{takes.looks} waits for fresh reports of {pace.look_s:.3g} s, {look})"
-    )
+    count = "1 wait" if shown.looks == 1 else f"{shown.looks} waits"
+    return f"; {count} for fresh reports of {shown.look_seconds:.3g} s, {look}"
 
 
 def _source(measured: int, here: str, nowhere: str) -> str:

@@ -335,7 +335,9 @@ class TermGoals:
             stays_cordoned=order.empties if stays else None,
             lapses_ms=order.lapses_ms,
             replay=self.moves.cluster.replay.shown,
-            duration=self.work.pace.shown(order, fields["progress"], self._waits(order)),
+            duration=self.work.pace.shown(
+                order, fields["progress"], fields["under_way"], self._waits(order)
+            ),
             compared=None if compared is None else ComparedMoves.of(compared),
             bounds=[*goals.bounds_of(order.limits), *([f"note: {order.note}"] * bool(order.note))],
         )

@@ -44,7 +44,7 @@ from loadmanager.kit.units import DAY_MS, MINUTE_MS
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_bars import SOON_MS, refused_by
 from loadmanager.leader.goal_ends import FRESH_MAX_S
-from loadmanager.leader.goal_pace import AT_ONCE
+from loadmanager.leader.goal_pace import AT_ONCE, END_MAX_S
 from loadmanager.leader.goal_work import (
     AFTERWARDS_MAX_MS,
     AFTERWARDS_MS,
@@ -962,9 +962,10 @@ async def test_how_long_it_takes_is_said_before_and_after_it_began() -> None:
         assert (takes.moves, takes.moves_measured) == (order.promise.moves, 0)
         assert takes.look_seconds == FRESH_MAX_S
         batches = -(-order.promise.moves // AT_ONCE)
-        assert takes.looks == batches + 1
+        assert takes.looks == batches - 1
         assert takes.seconds is not None
-        assert takes.seconds > takes.looks * FRESH_MAX_S
+        assert takes.seconds > takes.looks * FRESH_MAX_S + END_MAX_S
+        assert (takes.ends_measured, takes.end_seconds) == (0, END_MAX_S)
         assert takes.done_ms is not None
         assert takes.done_ms >= now_ms + takes.seconds * 1000
         assert f"until {moment(takes.done_ms)} if nothing else keeps it waiting" in takes.text
@@ -984,9 +985,31 @@ async def test_how_long_it_takes_is_said_before_and_after_it_began() -> None:
         by_next = scene.goals.goal(order.id).duration
         assert by_next is not None
         assert (by_next.looks_measured, by_next.look_seconds) == (0, left.look_seconds)
-        assert "reports of 1 s, as under the leader before)" in by_next.text
+        stored = scene.led.wishes.goals[order.id]
+        more = scene.goals.work.pace.shown(stored, stored.progress, under_way=AT_ONCE + 1)
+        assert more is not None
+        assert "; 1 wait for fresh reports of 1 s, as under the leader before; " in more.text
         await scene.run(order.id)
         assert scene.goals.goal(order.id).duration is None
+        other = (await scene.goals.propose(Emptied("b2:8080"), PlanLimits())).duration
+        assert other is not None
+        assert other.ends_measured == 1
+        assert 0 < other.end_seconds < END_MAX_S
+
+
+async def test_how_long_it_takes_counts_moves_that_wait_beyond_what_was_promised() -> None:
+    """All that were promised are made; two more wait for their turn."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=1))
+        await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        ((_, order),) = scene.led.wishes.goals.items()
+        made = msgspec.structs.replace(order.progress, arrived=order.promise.moves)
+        assert scene.goals.work.pace.shown(order, made) is None
+        takes = scene.goals.work.pace.shown(order, made, under_way=2)
+        assert takes is not None
+        assert takes.moves == 2
+        assert takes.seconds is not None
+        assert takes.seconds >= 60
 
 
 @pytest.mark.parametrize("windowed", [False, True])
@@ -1027,6 +1050,7 @@ async def test_how_long_it_takes_counts_the_moves_of_the_last_minute() -> None:
         assert takes.done_ms >= began_ms + 60_000 + 1000 * (takes.seconds or 0)
         text = "2 moves have begun in the last minute, and loadManagerMovesPerMinuteMax is 2"
         assert f"; {text}: the next may begin at " in takes.text
+        assert f" beside its waits; it is done at {moment(takes.done_ms)} if " in takes.text
         free = takes.text.partition("may begin at ")[2].partition(" ")[0]
         assert moment(began_ms + 60_000) <= free <= moment(began_ms + 70_000)
         await scene.goals.step()

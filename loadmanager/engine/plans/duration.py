@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-LOOKS_TO_END = 1
-"""An order that looks reached is looked at once more."""
 MINUTE_S = 60
 
 
@@ -24,6 +22,8 @@ class Pace:
     move_s: float
     look_s: float
     """From the end of a batch until the next one begins."""
+    end_s: float
+    """From the end of the last batch until the order ends: looks by which it counts as reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class TimeTaken:
 
     moves: int
     looks: int
+    """Between batches."""
     seconds: float
 
 
@@ -42,13 +43,13 @@ def duration(moves: int, pace: Pace) -> TimeTaken:
     whole, rest = divmod(moves, pace.batch)
     rounds = whole * math.ceil(pace.batch / pace.at_once) + math.ceil(rest / pace.at_once)
     moving_s = rounds * pace.move_s
-    looks = whole + (rest > 0) + LOOKS_TO_END
-    seconds = moving_s + looks * pace.look_s
+    looks = max(0, whole + (rest > 0) - 1)
+    seconds = moving_s + looks * pace.look_s + pace.end_s
     if moves and pace.per_minute == 0:
         seconds = math.inf
     elif moves and pace.per_minute > 0:
         _, rate_s = begins_s(moves, pace.per_minute)
-        seconds = max(seconds, rate_s + pace.move_s + LOOKS_TO_END * pace.look_s)
+        seconds = max(seconds, rate_s + pace.move_s + pace.end_s)
     return TimeTaken(moves, looks, seconds)
 
 

@@ -65,7 +65,7 @@ class DurationShown(Shape):
     """From its first move on; times at which it may make none do not count. Null: it makes none."""
     moves: int
     looks: int
-    """Waits for fresh reports, after every few moves."""
+    """Waits for fresh reports, between every few moves."""
     done_ms: int | None
     """When it is done, if nothing but its own hours keeps it waiting; null: not by `until_ms`."""
     until_ms: int
@@ -78,6 +78,10 @@ class DurationShown(Shape):
     """Waits of this leader's term of which that is the median; 0: it is what they took under the
     leader before, or the longest.
     """
+    end_seconds: float = 0.0
+    """From the end of the last moves until the looks at reports are made by which it ends."""
+    ends_measured: int = 0
+    """Goals of this leader's term of which that is the median; 0: it is the longest."""
 
 
 class GoalShown(Shape):
@@ -122,8 +126,8 @@ class GoalShown(Shape):
     """How far off the last replay of a recorded day was: what is promised goes by the same model.
     """
     duration: DurationShown | None = None
-    """Of an order that has not ended; null: as many moves as were promised are made, or it is a
-    drain.
+    """Of an order that has not ended; null: as many moves as were promised are made and none is
+    under way, or it is a drain.
     """
     lapses_ms: int | None = None
     """From when on a proposal cannot be approved any more; null: it is none."""

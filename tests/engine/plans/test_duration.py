@@ -9,24 +9,24 @@ import pytest
 
 from loadmanager.engine.plans.duration import Pace, TimeTaken, begins_s, done_ms, duration
 
-PACE = Pace(batch=5, at_once=2, per_minute=-1, move_s=4.0, look_s=10.0)
+PACE = Pace(batch=5, at_once=2, per_minute=-1, move_s=4.0, look_s=10.0, end_s=40.0)
 
 
 @pytest.mark.parametrize(
     ("moves", "looks", "seconds"),
-    [(1, 2, 4 + 20), (5, 2, 12 + 20), (6, 3, 12 + 4 + 30), (10, 3, 24 + 30)],
+    [(1, 0, 4 + 40), (5, 0, 12 + 40), (6, 1, 12 + 4 + 10 + 40), (10, 1, 24 + 10 + 40)],
 )
 def test_batches_follow_each_other(moves: int, looks: int, seconds: float) -> None:
-    """Two moves of a batch at once, a look after each batch, and one more by which it ends."""
+    """Two moves of a batch at once, a look between two batches, and those by which it ends."""
     assert duration(moves, PACE) == TimeTaken(moves, looks, seconds)
 
 
 def test_the_rate_of_moves_counts_where_it_is_what_takes_longest() -> None:
     """A daemon begins six moves a minute."""
-    slow = replace(PACE, per_minute=6, look_s=0.0, move_s=1.0)
+    slow = replace(PACE, per_minute=6, look_s=0.0, move_s=1.0, end_s=0.0)
     assert duration(6, slow).seconds == 3 + 1
     assert duration(61, slow).seconds == 10 * 60 + 1
-    assert duration(0, replace(PACE, per_minute=0)).seconds == PACE.look_s
+    assert duration(0, replace(PACE, per_minute=0)).seconds == PACE.end_s
     assert duration(1, replace(PACE, per_minute=0)).seconds == math.inf
 
 
