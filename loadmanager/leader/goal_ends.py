@@ -8,6 +8,7 @@ clients could not send before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ FRESH_MAX_S = 30.0
 reported by then has nothing new to say.
 """
 NAMED_MAX = 5
+CHANGES_MAX = 10
 BEGAN = "this leader began"
 
 
@@ -65,8 +67,12 @@ class SteadyPicture:
     """brokerId → when it started."""
     _changed_ms: int = 0
     _change: str = BEGAN
+    _changes: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=CHANGES_MAX))
+    """Which brokers came or left, and when."""
     _lost_ms: int = 0
-    """When a broker was last lost that was not cordoned, or bundles of it were without an owner."""
+    """When a broker with bundles was last lost that was not cordoned, or bundles of it were without
+    an owner.
+    """
     _began_ms: int = field(init=False)
     _looked: bool = False
     """Whether it knows who had left before."""
@@ -88,20 +94,49 @@ class SteadyPicture:
         }
         if present != self._brokers:
             self._change = _difference(self._brokers, present) if self._brokers else BEGAN
-            if _ended(self._brokers, present) - self.moves.cluster.wishes.cordons.keys():
+            if self._brokers:
+                self._changes.append((self._now_ms(), self._change))
+            left = _ended(self._brokers, present) - self.moves.cluster.wishes.cordons.keys()
+            if left - self._empty_ones():
                 self._lost_ms = self._now_ms()
             self._brokers, self._changed_ms = present, self._now_ms()
+
+    def changes_since(self, since_ms: int) -> str:
+        """Which brokers came or left after a time; empty: none did, as far as is known."""
+        texts = dict.fromkeys(text for at_ms, text in self._changes if at_ms >= since_ms)
+        return "; ".join(texts)
+
+    def _empty_ones(self) -> set[str]:
+        """The brokers that had no bundle when they left, since the last change: nobody has to come
+        back from them.
+        """
+        left = [it for it in self.departures() if it.at_ms >= self._changed_ms]
+        return {it.broker for it in left if self._had_none(it)}
+
+    def _had_none(self, left: Departure) -> bool:
+        """Whether others had reported all bundles of its last report before it left."""
+        if left.report is None:
+            return False
+        reports = self.moves.cluster.brokers.reports.items()
+        others = [it for name, it in reports if name != left.broker and it.last_update < left.at_ms]
+        bundles = {*left.report.bundles, *left.report.last_stats}
+        return not bundles.difference(*(it.last_stats for it in others))
 
     def _look_back(self) -> None:
         """Take up who left before this term: what they had was placed, or is to be placed, without
         this leader.
         """
         self._looked = True
-        left = [(it.broker, it.at_ms, _busy(it.report)) for it in self.departures()]
+        left = [
+            (it.broker, it.at_ms, _busy(it.report))
+            for it in self.departures()
+            if not self._had_none(it)
+        ]
         left += [
             (it.broker, it.since_ms, it.bundles if it.clients else ()) for it in self.unserved()
         ]
         for broker, at_ms, bundles in sorted(left, key=lambda it: it[1]):
+            self._changes.append((at_ms, f"{broker} has left"))
             if broker not in self.moves.cluster.wishes.cordons:
                 self._lost_ms = max(self._lost_ms, at_ms)
             self._left_before |= dict.fromkeys(bundles, at_ms)

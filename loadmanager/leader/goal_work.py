@@ -433,7 +433,8 @@ class GoalWork:
             if _cut_short(order):
                 text += "its limits leave more than was expected; propose it again"
             else:
-                text += "the load changes, or is known no better; propose it again"
+                since = self.steady.changes_since(order.approved_ms or order.made_ms)
+                text += f"{since or 'the load changes, or is known no better'}; propose it again"
             return Reason("BeyondPromise", text)
         text = made.ends.text
         if made.ends.code == LIMITS.code:

@@ -1419,8 +1419,8 @@ async def test_a_move_that_a_dead_leader_ordered_may_still_be_made() -> None:
         assert len(scene.led.ended) == AT_ONCE
 
 
-@pytest.mark.parametrize("said", [False, True])
-async def test_a_goal_that_stays_as_far_does_not_move_for_ever(*, said: bool) -> None:
+@pytest.mark.parametrize(("said", "leaves"), [(False, False), (True, False), (False, True)])
+async def test_a_goal_that_stays_as_far_does_not_move_for_ever(*, said: bool, leaves: bool) -> None:
     """Somebody takes back what arrives: nobody approved more than `AT_ONCE` moves, unless a limit
     was said.
     """
@@ -1428,6 +1428,9 @@ async def test_a_goal_that_stays_as_far_does_not_move_for_ever(*, said: bool) ->
         limits = PlanLimits(moves=12) if said else PlanLimits()
         order = await scene.goals.propose(Filled("b2:8080", 0.3), limits, approve=True)
         assert TIMES_PROMISED * order.promise.moves < AT_ONCE
+        scene.goals.work.steady.look()
+        if leaves:
+            await a_broker_without_bundles_leaves(scene)
         for _ in range(14):
             await scene.goals.step()
             await scene.led.moves.idle()
@@ -1441,6 +1444,8 @@ async def test_a_goal_that_stays_as_far_does_not_move_for_ever(*, said: bool) ->
         assert ended is not None
         moved = len(scene.led.ended)
         assert (moved, ended.code) == ((12, "Limits") if said else (AT_ONCE, "BeyondPromise"))
+        why = "b3:8080 has left" if leaves else "the load changes, or is known no better"
+        assert said or f"is not reached after {AT_ONCE}: {why}; propose it again" in ended.text
 
 
 async def test_nothing_more_goes_where_bundles_lose_their_traffic() -> None:
@@ -1458,6 +1463,15 @@ async def test_nothing_more_goes_where_bundles_lose_their_traffic() -> None:
         shown = scene.goals.goal(order.id)
         assert shown.state == "approved"
         assert shown.waits == Reason(LOST.code, f"b2:8080: {LOST.text}")
+
+
+async def a_broker_without_bundles_leaves(scene: Scene) -> None:
+    """The third one; the leader knows what it had."""
+    assert not scene.owned(3)
+    scene.goals.work.steady.departures = scene.led.fleet.brokers[0].brokers.departures
+    scene.lost.add(3)
+    await scene.led.store.delete("/loadbalance/brokers/b3:8080")
+    await scene.led.until(lambda: "b3:8080" not in scene.led.fleet.brokers[0].brokers.reports)
 
 
 async def lose(scene: Scene, index: int) -> list[str]:
@@ -1753,20 +1767,21 @@ async def test_a_loss_that_only_the_book_tells_of_is_waited_for() -> None:
             assert (await after.run(order.id, steps=200)).ended == REACHED
 
 
-async def test_nobody_waits_after_a_broker_that_was_drained() -> None:
-    """Its clients are elsewhere already."""
+@pytest.mark.parametrize("cordoned", [True, False])
+async def test_nobody_waits_after_a_broker_that_was_drained(*, cordoned: bool) -> None:
+    """Its clients are elsewhere already; also if its cordon has ended, and it had no bundle."""
     async with a_scene() as scene:
         scene.led.move_settings.set(MoveSettings(warm_up_s=120))
-        await scene.led.wishes.cordon("b3:8080", Cordon(1), ())
+        await scene.goals.step()
+        if cordoned:
+            await scene.led.wishes.cordon("b3:8080", Cordon(1), ())
         order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
-        assert not scene.owned(3)
-        scene.lost.add(3)
-        await scene.led.store.delete("/loadbalance/brokers/b3:8080")
-        await scene.led.until(lambda: "b3:8080" not in scene.led.fleet.brokers[0].brokers.reports)
+        await a_broker_without_bundles_leaves(scene)
         for _ in range(10):
             await scene.step()
         assert scene.owned(2)
         assert scene.goals.goal(order.id).progress.arrived > 0
+        assert scene.goals.work.steady.changes_since(order.made_ms) == "b3:8080 has left"
 
 
 async def test_without_an_end_it_ends_a_day_after_its_first_window_opens() -> None:
