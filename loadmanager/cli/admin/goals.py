@@ -93,7 +93,12 @@ class Coming(click.ParamType[int]):
 @click.option("--spare", is_flag=True, help="any one broker can be lost without an overload")
 @click.option("--apart", multiple=True, metavar="NAME", help="no broker serves two of these")
 @click.option("--max-moves", type=int, metavar="N", help="at most N moves")
-@click.option("--max-traffic", type=Finite(0), metavar="MB/S", help="traffic of all that moves")
+@click.option(
+    "--max-traffic",
+    type=Finite(0),
+    metavar="MB/S",
+    help="traffic of all that moves: bytes in and out, averaged over some reports",
+)
 @click.option("--max-clients", type=Finite(0), metavar="N", help="clients that are paused")
 @click.option("--max-client-seconds", type=Finite(0), metavar="S", help="the sum of their pauses")
 @click.option("--stay", multiple=True, metavar="NAME", help="a tenant, namespace or bundle stays")
@@ -252,7 +257,8 @@ def goal_text(goal: Goal) -> str:
 
 
 def _curve(curve: tuple[CurvePoint, ...]) -> Any:
-    headers = ("moves", "farthest from mean", "spread", "traffic moved", "clients", "wait in all")
+    traffic = "traffic moved (in + out)"
+    headers = ("moves", "farthest from mean", "spread", traffic, "clients", "wait in all")
     rows = [
         (
             point.moves,

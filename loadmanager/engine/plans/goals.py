@@ -62,7 +62,7 @@ class PlanLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     moves: int = MOVES_MAX
     traffic: float | None = None
-    """Bytes/s of all bundles that move; None: any."""
+    """Bytes/s in and out of all bundles that move, averaged over some reports; None: any."""
     clients: float | None = None
     """Producers and consumers that are paused; one that is paused twice counts twice."""
     client_seconds: float | None = None
@@ -84,7 +84,7 @@ def bounds_of(limits: PlanLimits) -> list[str]:
     """What a plan may cost at most, and what stays, for people; its hours are not here."""
     bounds = [f"at most {count_of(limits.moves, 'move')}"] if limits.moves < MOVES_MAX else []
     if limits.traffic is not None:
-        bounds.append(f"at most {limits.traffic / 1e6:.4g} MB/s of traffic that moves")
+        bounds.append(f"at most {limits.traffic / 1e6:.4g} MB/s of traffic that moves (in and out)")
     if limits.clients is not None:
         bounds.append(f"at most {limits.clients:.4g} clients that are paused")
     if limits.client_seconds is not None:

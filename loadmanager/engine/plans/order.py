@@ -28,7 +28,7 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     moves: int
     traffic: float
-    """Bytes/s of the moved bundles."""
+    """Bytes/s in and out of the moved bundles, averaged over some reports."""
     clients: float
     """Producers and consumers that are paused."""
     client_seconds: float = 0.0

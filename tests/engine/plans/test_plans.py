@@ -407,7 +407,7 @@ def test_limits_are_told() -> None:
     some = PlanLimits(moves=40, traffic=2.5e6, clients=0, client_seconds=90)
     assert bounds_of(some) == [
         "at most 40 moves",
-        "at most 2.5 MB/s of traffic that moves",
+        "at most 2.5 MB/s of traffic that moves (in and out)",
         "at most 0 clients that are paused",
         "at most 90 s of pauses of clients in all",
     ]
