@@ -59,10 +59,12 @@ DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
-DEARNESS = (128.0, 32.0, 8.0, 2.0, 1.0)
+DEARNESS = (128.0, 32.0, 8.0, 2.0, 1.0, 0.25)
 """How many times its price a move has to gain, in one round after the other: what evens out most
-for what it costs clients moves first.
+for what it costs clients moves first. The last ones are not worth their price, or are by the error
+of the model alone: they are made where the goal is not reached otherwise.
 """
+WORTH_IT = 1.0
 NO_GAIN = 1e-12
 NAMED_MAX = 3
 """Bundles and brokers that a reason names."""
@@ -281,12 +283,13 @@ class _Planning:
         """Make the moves; returns why there are no more."""
         if (yield from self._reached()):
             return REACHED
+        search: MoveSearch | None = None
         for stage in self._stages():
             search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
             moving = Moving(self._snapshot, self._cluster, search)
-            for dearness in DEARNESS[-1:] if stage.must else DEARNESS:
+            for dearness in (WORTH_IT,) if stage.must else DEARNESS:
                 search.at_prices(dearness)
-                swaps = stage.swaps and dearness == DEARNESS[-1]
+                swaps = stage.swaps and dearness <= WORTH_IT
                 ends = yield from self._round(moving, must=stage.must, swaps=swaps)
                 if ends is not None:
                     return ends
@@ -303,7 +306,7 @@ class _Planning:
             are = "is" if staying == 1 else "are"
             text = f"{NOTHING_HELPS.text}; {staying} of {len(bundles)} bundles {are} to stay"
             return Reason(NOTHING_HELPS.code, text)
-        return self._nothing_helps()
+        return self._nothing_helps(search)
 
     def _stay_at(self, left: Sequence[str], broker: str) -> Reason:
         """That these bundles stay at a broker; and until when, if they are pinned to it."""
@@ -322,14 +325,36 @@ class _Planning:
             )
         return Reason(NOTHING_HELPS.code, text)
 
-    def _nothing_helps(self) -> Reason:
-        """That cordoned brokers take nothing may be why."""
+    def _nothing_helps(self, search: MoveSearch | None) -> Reason:
+        """Why no move is made any more; `search`: the last one."""
+        texts = [NOTHING_HELPS.text]
+        if isinstance(self._goal, Apart):
+            texts += self._mixed()
+        elif not self._rooms():
+            texts.append("no broker has room for more")
+        elif search is not None:
+            search.at_prices(0.0)
+            if (best := search.best()) is not None and best.gain > NO_GAIN:
+                error = f"the model's error of {100 * self._sensed.error:.1f} points"
+                texts = [f"what other moves would even out is not worth them, or may be {error}"]
         cordoned = sorted(self._snapshot.wishes.cordons.keys() & set(self._cluster.names))
-        if not cordoned:
-            return NOTHING_HELPS
-        names = ", ".join(cordoned[:NAMED_MAX]) + (" …" if len(cordoned) > NAMED_MAX else "")
-        text = f"{NOTHING_HELPS.text}; nothing goes to what is cordoned: {names}"
-        return Reason(NOTHING_HELPS.code, text)
+        if cordoned:
+            names = ", ".join(cordoned[:NAMED_MAX]) + (" …" if len(cordoned) > NAMED_MAX else "")
+            texts.append(f"nothing goes to what is cordoned: {names}")
+        return Reason(NOTHING_HELPS.code, "; ".join(texts))
+
+    def _rooms(self) -> bool:
+        """Whether moves may bring anything more to some broker."""
+        rooms, full = self._cluster.rooms.max(axis=0), self._cluster.by_sensors.full
+        return any(rooms[row] > 0 and not full[row] for row in self._cluster.open_rows)
+
+    def _mixed(self) -> Iterator[str]:
+        """How many bundles are beside those of another name."""
+        owners = self._owners
+        counts = [[count for count, _ in named.values()] for named in owners.named]
+        if left := sum(sum(each) - max(each) for each in counts if len(each) > 1):
+            are = "bundle is" if left == 1 else "bundles are"
+            yield f"{left} {are} beside those of another name, and no broker of its own takes more"
 
     def _round(self, moving: Moving, *, must: bool, swaps: bool) -> Pieces[Reason | None]:
         """Make the moves of a stage at the same prices; returns why there are no more at all."""

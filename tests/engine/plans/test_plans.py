@@ -27,7 +27,7 @@ from loadmanager.engine.plans.goals import (
     bounds_of,
     check,
 )
-from loadmanager.engine.plans.planner import REACHED, GoalPlan, plan, planning
+from loadmanager.engine.plans.planner import NOTHING_HELPS, REACHED, GoalPlan, plan, planning
 from loadmanager.engine.policies.isolation import AutoFailover, IsolationPolicy
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.objective import OVERLOAD
@@ -503,11 +503,52 @@ def test_what_sensors_say_against_it_is_said(
     assert made.reached is reached
 
 
-def test_what_nothing_helps_is_said() -> None:
-    """One bundle that has all the load cannot be divided."""
-    loads: Loads = {"b0:8080": {"t/n/0x00000000_0x80000000": 0.8}, "b1:8080": {}}
-    made = plan(snapshot_of(loads), SETTINGS, Even(1))
+T, U = (f"{name}/n/0x00000000_0x80000000" for name in "tu")
+
+
+@pytest.mark.parametrize(
+    ("goal", "loads", "why"),
+    [
+        (Even(1), {"b0:8080": {A: 0.8}, "b1:8080": {}}, "no other move would help"),
+        (
+            Even(0.4),
+            {"b0:8080": {A: 0.41, B: 0.002}, "b1:8080": {C: 0.4, D: 0.002}},
+            "what other moves would even out is not worth them, or may be the model's error of 2.",
+        ),
+        (
+            Even(1),
+            {"b0:8080": {A: 0.6, B: 0.47}, "b1:8080": {C: 0.52, D: 0.5}},
+            "no other move would help; no broker has room for more",
+        ),
+        (
+            Apart(("t", "u")),
+            {"b0:8080": {T: 0.4, U: 0.3}},
+            "no other move would help; 1 bundle is beside those of another name, and",
+        ),
+    ],
+)
+def test_what_nothing_helps_is_said(goal: Goal, loads: Loads, why: str) -> None:
+    """One bundle that has all the load cannot be divided; a move that helps may cost more."""
+    made = plan(snapshot_of(loads), SETTINGS, goal)
     assert (made.moves, made.reached, made.ends.code) == ((), False, "NothingHelps")
+    assert made.ends.text.startswith(why)
+    assert why != NOTHING_HELPS.text or made.ends == NOTHING_HELPS
+
+
+def test_what_comes_near_the_goal_is_moved_though_it_may_be_the_models_error() -> None:
+    """Four brokers at 30, 72, 59 and 70 % whose few bundles are of unequal size: there is a swap
+    that brings all within 4 points.
+    """
+    rng, loads = random.Random(1), dict[str, dict[str, float]]()
+    for at, used in enumerate((0.304, 0.72, 0.591, 0.70)):
+        sizes = [rng.lognormvariate(0, 0.6) for _ in range(3)]
+        names = [f"t/n{n}/0x{3 * at + n:08x}_0x{3 * at + n + 1:08x}" for n in range(3)]
+        parts = (used * size / sum(sizes) for size in sizes)
+        loads[f"b{at}:8080"] = dict(zip(names, parts, strict=True))
+    made = plan(snapshot_of(loads, network=1.0), SETTINGS, Even(4))
+    assert made.ends == REACHED
+    assert made.curve[-1].farthest < 0.04
+    assert len(made.moves) == 4
 
 
 def test_what_nothing_helps_names_what_is_cordoned() -> None:
