@@ -68,6 +68,7 @@ WORTH_IT = 1.0
 NO_GAIN = 1e-12
 NAMED_MAX = 3
 """Bundles and brokers that a reason names."""
+NOTHING = (0, 0.0)
 MOVES = "moves"
 SWAPS_MAX = 200
 """Looks for two bundles that could change places, in one plan."""
@@ -664,20 +665,58 @@ class _Owners:
         """The broker's rows, each with the tenant or namespace that keeps it.
 
         A broker is kept by that whose bundles have to stay there, or else by that which has most
-        there. One without any goes to that which has least room for its traffic; so does, where
-        there is none, the least used of a name that has two.
+        bundles there, so that the fewest move; if they have no room then, by that which has most
+        traffic there.
         """
-        traffic = {
-            row: {name: bytes_s for name, (_, bytes_s) in self.named[row].items()}
-            for row in self.cluster.rows
+        by_count = {row: dict(served) for row, served in enumerate(self.named)}
+        keeper = self._shared_out(names, by_count)
+        if self._have_room(names, keeper):
+            return keeper
+        by_traffic = {
+            row: {name: (0, bytes_s) for name, (_, bytes_s) in served.items()}
+            for row, served in by_count.items()
         }
-        most = {row: self._bound[row] or served for row, served in traffic.items() if served}
-        keeper = {row: max(sorted(each), key=each.__getitem__) for row, each in most.items()}
-        total = {name: sum(served.get(name, 0.0) for served in traffic.values()) for name in names}
+        return self._shared_out(names, by_traffic)
+
+    def _have_room(self, names: Sequence[str], keeper: Mapping[int, str]) -> bool:
+        """Whether each name's bundles use no more than its brokers have beside other bundles."""
+        cluster, carries = self.cluster, dict.fromkeys(names, 0.0)
+        room = dict.fromkeys(names, 0.0)
+        for row in cluster.rows:
+            bundles = sorted(self.bundles[row])
+            used, size = 0.0, float(cluster.size[row])
+            for bundle, share in zip(bundles, cluster.shares(bundles).tolist(), strict=True):
+                if (name := name_of(bundle, self._names)) is not None:
+                    carries[name] += share
+                    used += share
+            if row in keeper:
+                room[keeper[row]] += OVERLOAD * size - (float(cluster.usage[row]) * size - used)
+        return all(carries[name] <= room[name] for name in names)
+
+    def _shared_out(
+        self, names: Sequence[str], named: Mapping[int, Mapping[str, tuple[int, float]]]
+    ) -> dict[int, str]:
+        """Who keeps which broker: of those that have something there, that with the greatest
+        figures. A broker without any goes to the name that has least room for its traffic. One
+        that has none then takes, of those of a name that has two, the one that costs least, or is
+        least used.
+        """
+        keeper = {
+            row: max(sorted(bound), key=bound.__getitem__)
+            if (bound := self._bound[row])
+            else max(sorted(served), key=served.__getitem__)
+            for row, served in named.items()
+            if served
+        }
+        total = {name: sum(it.get(name, NOTHING)[1] for it in named.values()) for name in names}
         usage, keepers = self.cluster.usage, Counter(keeper.values())
 
         def need(name: str) -> tuple[float, str]:
             return (total[name] / keepers[name] if keepers[name] else math.inf), name
+
+        def costs(row: int, name: str) -> tuple[int, float, int]:
+            more = named[row].get(keeper[row], NOTHING)[0] - named[row].get(name, NOTHING)[0]
+            return more, usage[row], row
 
         free = [row for row in self.cluster.open_rows if row not in keeper]
         for row in sorted(free, key=lambda row: (usage[row], row)):
@@ -691,7 +730,7 @@ class _Owners:
                     if keepers[other] > 1 and not self._bound[row]
                 ]
                 if several:
-                    row = min(several, key=lambda row: (usage[row], row))
+                    row = min(several, key=partial(costs, name=name))
                     keepers[keeper[row]] -= 1
                     keepers[name] += 1
                     keeper[row] = name

@@ -329,6 +329,29 @@ def test_names_come_apart_where_another_bundle_makes_room() -> None:
         assert most <= OVERLOAD
 
 
+def test_names_come_apart_by_the_fewest_moves() -> None:
+    """A large bundle that came to the broker of another name, when its own was lost, moves; not
+    the two that were moved there before. It stays where these are more than it and have no room.
+    """
+    acme, beta, gamma = (
+        [f"{name}/n/0x{at:08x}_0x{at + 1:08x}" for at in range(4)] for name in ("a", "b", "c")
+    )
+    loads = {
+        "b0:8080": dict.fromkeys(acme[1:], 0.1),
+        "b1:8080": {**dict.fromkeys(beta[:2], 0.1), acme[0]: 0.3},
+        "b2:8080": dict.fromkeys(gamma, 0.1),
+    }
+    goal = Apart(("a", "b", "c"))
+    made = plan(snapshot_of(loads), SETTINGS, goal)
+    assert [(move.bundle, move.destination) for move in made.moves] == [(acme[0], "b0:8080")]
+    assert made.reached
+    loads["b0:8080"] = dict.fromkeys(acme[1:], 0.25)
+    loads["b3:8080"] = dict.fromkeys(beta[2:], 0.1)
+    made = plan(snapshot_of(loads), SETTINGS, goal)
+    assert {move.bundle for move in made.moves} == set(beta[:2])
+    assert made.reached
+
+
 def test_most_full_clusters_come_apart() -> None:
     """Brokers at 60 to 84 %, with few bundles: nothing moves twice, and no broker that has room for
     what comes is made fuller than it may be. Without changes of places it is 157 of 200.
