@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from loadmanager.engine.plans.goals import PlanLimits, bounds_of
+from loadmanager.engine.plans.goals import PlanLimits, bounds_of, hours_of
 from loadmanager.engine.plans.order import ORDERS_MAX
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.text import count_of
@@ -263,13 +263,20 @@ def _ordered(path: str, after: str) -> str:
 
 
 def _limits_of_goal(after: str) -> list[str]:
-    """What a goal may cost at most, and how many moves were planned."""
+    """When a goal is carried out, what it may cost at most, how many moves were planned, and its
+    note.
+    """
     try:
         document = msgspec.json.decode(after)
-        bounds = bounds_of(msgspec.convert(document.get("limits", {}), PlanLimits))
+        limits = msgspec.convert(document.get("limits", {}), PlanLimits)
         moves = document.get("promise", {}).get("curve", [])[-1:]
-        return bounds + [f"{count_of(it['moves'], 'move')} planned" for it in moves]
-    except (msgspec.MsgspecError, AttributeError, TypeError, KeyError):
+        planned = [f"{count_of(it['moves'], 'move')} planned" for it in moves]
+        note = [f"note: {text}"] if (text := document.get("note")) else []
+        return [*hours_of(limits, _clock), *bounds_of(limits), *planned, *note]
+    except (
+        *(msgspec.MsgspecError, AttributeError, TypeError, KeyError),
+        *(ValueError, OverflowError, OSError),
+    ):
         return []
 
 
@@ -297,10 +304,13 @@ def _note(text: str | None, name: str) -> str:
 def _time(text: str | None, name: str) -> str:
     """A time of a document; empty if it has none."""
     try:
-        moment = datetime.fromtimestamp(float((_leaves(text) or {})[name]) / 1000, UTC)
+        return _clock(float((_leaves(text) or {})[name]))
     except (KeyError, ValueError, OverflowError, OSError):
         return ""
-    return f"{moment:%Y-%m-%d %H:%M:%SZ}"
+
+
+def _clock(at_ms: float) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _without_prefix(target: str) -> str:

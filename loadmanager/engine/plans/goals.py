@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -78,6 +78,19 @@ class PlanLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 NO_LIMITS = PlanLimits()
+
+
+def hours_of(limits: PlanLimits, clock: Callable[[int], str]) -> list[str]:
+    """When the moves of a plan may be made, for people; `clock`: a time for them."""
+    lines = [f"no move before {clock(limits.from_ms)}"] if limits.from_ms else []
+    if limits.until_ms is not None:
+        lines.append(f"to be done by {clock(limits.until_ms)}")
+    return [*lines, *windows_of(limits)]
+
+
+def windows_of(limits: PlanLimits) -> list[str]:
+    """In which hours alone its moves are made."""
+    return [f"moves only in {'; '.join(limits.windows)}"] if limits.windows else []
 
 
 def bounds_of(limits: PlanLimits) -> list[str]:
