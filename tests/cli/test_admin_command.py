@@ -779,6 +779,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("goals", "approve", goal["id"], "--at", "1h")
         assert (status, "is approved and carried out from 20" in out) == (0, True)
         assert "that were shown may be made, within its limits" in out
+        assert "; what was planned does not reach it, and it goes on as far as fresh" in out
+        assert f"{served.broker_id(1)} is cordoned: it takes no bundles" in out
         assert "it takes about " in out
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
@@ -791,6 +793,12 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, f"goal {goal['id']} is stopped; 0 moves made" in out) == (0, True)
         assert f"loadmanager admin brokers uncordon {goal['goal']['broker']}" in out
         assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
+        assert (await shell.run("brokers", "uncordon", served.broker_id(1)))[0] == 0
+        status, out, _ = await proposed(*empty, "--from", "1h", "--approve")
+        assert (status, " is approved and carried out from 20" in out) == (0, True)
+        assert f"{served.broker_id(1)} is cordoned: it takes no bundles" in out
+        (other,) = (it for it in (await shell.json("goals", "list"))["goals"] if it["id"] in out)
+        assert (await shell.run("goals", "stop", other["id"]))[0] == 0
         for verb in ("show", "approve", "stop"):
             for nothing in ("", ".", ".."):
                 status, _, err = await shell.run("goals", verb, nothing)

@@ -177,7 +177,9 @@ async def test_goals_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         for moment, state in ((proposed, "proposed"), (ended, "ended")):
             goals = (await shell.json("goals", "list", "--at", iso(moment), at=1))["goals"]
             (goal,) = (it for it in goals if it["id"] == order["id"])
-            assert goal["state"] == state
+            assert (goal["state"], goal["madeMs"]) == (state, order["madeMs"])
+            assert goal["endedMs"] == (stopped if state == "ended" else None)
+            assert {"approvedMs", "goal", "note"} <= goal.keys() & order.keys()
             assert "by 127.0.0.1" in goal["changed"]
             _, out, _ = await shell.run("goals", "show", order["id"], "--at", iso(moment))
             assert out.startswith(f"goal {order['id']} ({lost} emptied) was {state} at ")

@@ -18,7 +18,17 @@ from loadmanager.cli.admin.past_goals import GOALS, GoalThen, goals_at, times_te
 from loadmanager.cli.admin.times import UNITS_S, Duration, at_option, clock
 from loadmanager.cli.options import Finite
 from loadmanager.cli.terminal import table
-from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
+from loadmanager.engine.plans.goals import (
+    Apart,
+    Emptied,
+    Even,
+    Filled,
+    Goal,
+    PlanLimits,
+    Spare,
+    hours_of,
+    windows_of,
+)
 from loadmanager.engine.plans.order import CurvePoint
 from loadmanager.engine.plans.planner import REACHED
 from loadmanager.kit.errors import OperationalError
@@ -135,6 +145,8 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
     if order.state == "proposed" and order.promise.moves:
         until = clock(order.lapses_ms or 0)
         parts.append(f"approve with: loadmanager admin goals approve {order.id} (until {until})")
+    if order.state == "approved":
+        parts.append([_approved(order), *_cordoned(order)])
     nothing = order.state == "proposed" and not order.promise.moves
     return Output(raw, tuple(parts), status=int(nothing))
 
@@ -178,22 +190,8 @@ def _limits(options: dict[str, Any]) -> PlanLimits:
 
 def _bounds(order: GoalShown) -> list[list[str]]:
     """Its hours, its limits and its note, as one part of an answer."""
-    lines = [*_hours(order), *order.bounds]
+    lines = [*hours_of(order.limits, clock), *order.bounds]
     return [lines] if lines else []
-
-
-def _hours(order: GoalShown) -> list[str]:
-    limits, lines = order.limits, list[str]()
-    if limits.from_ms:
-        lines.append(f"no move before {clock(limits.from_ms)}")
-    if limits.until_ms is not None:
-        lines.append(f"to be done by {clock(limits.until_ms)}")
-    return [*lines, *_windows(order)]
-
-
-def _windows(order: GoalShown) -> list[str]:
-    windows = order.limits.windows
-    return [f"moves only in {'; '.join(windows)}"] if windows else []
 
 
 def headline(order: GoalShown) -> str:
@@ -317,7 +315,7 @@ def goals_list(admin: AdminClient, at: int | None) -> Output:
             order.promise.moves,
             _points(order.progress.farthest),
             _points(order.promise.curve[-1].farthest),
-            _short("; ".join([*_windows(order), *order.bounds])),
+            _short("; ".join([*windows_of(order.limits), *order.bounds])),
             _why(order),
         )
         for order in answer.goals
@@ -414,7 +412,7 @@ def _state_lines(order: GoalShown) -> list[str]:
     if order.state == "proposed":
         lines.append(_proposed(order))
         lines += _later(order)
-    lines += [*_duration(order), *_hours(order), *order.bounds]
+    lines += [*_duration(order), *hours_of(order.limits, clock), *order.bounds]
     if progress.ordered:
         last = order.promise.curve[-1]
         lines.append(
@@ -483,16 +481,30 @@ def _cordon(order: GoalShown) -> list[str]:
 def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     """Let a goal be reached: a few moves, a look at fresh figures, the next moves."""
     order, raw = admin.ask("POST", f"{_path(goal)}/approve", {"fromMs": at or 0}, GoalShown)
+    return Output(
+        raw, (_approved(order), *_cordoned(order), *_waits(order), *_duration(order), _anew(order))
+    )
+
+
+def _approved(order: GoalShown) -> str:
+    """That a goal is carried out, and from when on."""
     begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
-    late = begins > (order.approved_ms or 0)
-    waits = _waits(order)
     when = "from now on"
-    if waits or order.promise.later:  # which the text about how long it takes tells
+    if _waits(order) or order.promise.later:  # which the text about how long it takes tells
         when = "as soon as its moves may be made"
-    when = f"from {clock(begins)} on" if late else when
+    when = f"from {clock(begins)} on" if begins > (order.approved_ms or 0) else when
     hours = f", in {'; '.join(order.limits.windows)}" if order.limits.windows else ""
-    text = f"goal {order.id} is approved and carried out {when}, by {by}{hours}"
-    return Output(raw, (text, *waits, *_duration(order), _anew(order)))
+    more = ""
+    if order.promise.ends.code != REACHED.code:
+        more = "; what was planned does not reach it, and it goes on as far as fresh figures let it"
+    return f"goal {order.id} is approved and carried out {when}, by {by}{hours}{more}"
+
+
+def _cordoned(order: GoalShown) -> list[str]:
+    """What an approval has done at once."""
+    if not isinstance(order.goal, Emptied):
+        return []
+    return [f"{order.goal.broker} is cordoned: it takes no bundles until it is uncordoned"]
 
 
 def _anew(order: GoalShown) -> str:

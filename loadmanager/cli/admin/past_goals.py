@@ -28,9 +28,8 @@ class _Ordered(msgspec.Struct):
     goal: Goal
 
 
-@dataclass(frozen=True, slots=True)
-class GoalThen:
-    """A goal at a moment."""
+class GoalThen(msgspec.Struct, frozen=True, rename="camel"):
+    """A goal at a moment; its fields have the names of those of a goal of now."""
 
     id: str
     goal: Goal | None
