@@ -78,11 +78,15 @@ RATE = '{"publishMaxMessageRate":{"c":{"publishThrottlingRateInMsg":%s}}}'
             "POST /loadmanager/v1/goals",
             "/loadmanager/wishes/goals/1-g4",
             None,
-            '{"goal":{"kind":"spare"},"state":"proposed","note":"the sale","limits":{"fromMs":1000,'
-            '"untilMs":61000,"windows":["22:00-06:00"],"stay":["a"]}}',
-            "proposed the goal 1-g4: any one broker may be lost; no move before "
-            "1970-01-01 00:00:01Z; to be done by 1970-01-01 00:01:01Z; moves only in 22:00-06:00; "
-            "stay: a; note: the sale",
+            (
+                '{"goal":{"kind":"spare"},"state":"proposed","note":"the sale","limits":'
+                '{"fromMs":1000,"untilMs":61000,"windows":["22:00-06:00"],"stay":["a"]}}'
+            ),
+            (
+                "proposed the goal 1-g4: any one broker may be lost; "
+                "no move before 1970-01-01 00:00:01Z; to be done by 1970-01-01 00:01:01Z; "
+                "moves only in 22:00-06:00; stay: a; note: the sale"
+            ),
         ),
         (
             "POST /loadmanager/v1/goals",
