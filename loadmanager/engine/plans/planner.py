@@ -70,6 +70,8 @@ NAMED_MAX = 3
 """Bundles and brokers that a reason names."""
 NOTHING = (0, 0.0)
 MOVES = "moves"
+LARGE_ONES = 20
+"""Bundles of an emptied broker that leave it first, if not all find room otherwise."""
 SWAPS_MAX = 200
 """Looks for two bundles that could change places, in one plan."""
 REACHED = Reason("Reached", "the goal is reached")
@@ -175,24 +177,34 @@ def planning(
     moved = just_moved(snapshot.recently_unloaded_ms, snapshot.now_ms)
     model = fit(columns, snapshot.averages, settings.weights, before, moved=moved)
     yield
-    emptied = goal.broker if isinstance(goal, Emptied) else None
-    cluster = ModelledBrokers(
-        snapshot, model, DIFFERENCE, Left(leaving=leaving or {}, came=came), emptied=emptied
-    )
-    cluster.intake_max = math.inf
-    yield
-    names = goal.names if isinstance(goal, Apart) else ()
-    owners = _Owners(snapshot, cluster, names, Staying(limits.stay, refused))
-    yield from owners.read()
+    left = Left(leaving=leaving or {}, came=came)
+    modelled = snapshot
     if patient:
         snapshot = snapshot.having(recently_unloaded_ms={}, leaving={})
     elif early:
         recent = snapshot.recently_unloaded_ms
         late = {bundle: at_ms for bundle, at_ms in recent.items() if bundle not in early}
         snapshot = snapshot.having(recently_unloaded_ms=late)
-    sensed = SensedUsage(model, cluster)
-    work = _Planning(snapshot, settings, owners, goal, limits, sensed=sensed)
-    return (yield from work.made(model, lost))
+
+    def made(*, largest_first: bool = False) -> Pieces[GoalPlan]:
+        emptied = goal.broker if isinstance(goal, Emptied) else None
+        cluster = ModelledBrokers(modelled, model, DIFFERENCE, left, emptied=emptied)
+        cluster.intake_max = math.inf
+        yield
+        names = goal.names if isinstance(goal, Apart) else ()
+        owners = _Owners(modelled, cluster, names, Staying(limits.stay, refused))
+        yield from owners.read()
+        sensed = SensedUsage(model, cluster)
+        work = _Planning(
+            snapshot, settings, owners, goal, limits, sensed=sensed, largest_first=largest_first
+        )
+        return (yield from work.made(model, lost))
+
+    plan_made = yield from made()
+    if isinstance(goal, Emptied) and plan_made.ends.code == NOTHING_HELPS.code:
+        other = yield from made(largest_first=True)
+        plan_made = other if len(other.moves) > len(plan_made.moves) else plan_made
+    return plan_made
 
 
 def _away(goal: Goal, model: UsageModel) -> Reason | None:
@@ -226,9 +238,10 @@ class _Planning:
         limits: PlanLimits,
         *,
         sensed: SensedUsage,
+        largest_first: bool,
     ) -> None:
         cluster = owners.cluster
-        self._sensed = sensed
+        self._sensed, self._largest_first = sensed, largest_first
         self._snapshot, self._settings, self._cluster = snapshot, settings, cluster
         self._goal, self._limits = goal, limits
         self._stay = owners.stay
@@ -486,9 +499,27 @@ class _Planning:
             case Emptied(broker=broker):
                 row = cluster.row(broker)
                 takers = [other for other in cluster.open_rows if other != row]
+                for large in self._large_ones(row):
+                    leaves = partial(self._goes_now, large)
+                    scope = SearchScope(sources=[row], takers=takers, leaves=leaves)
+                    yield _Stage(scope, must=True)
+                    leaves = partial(self._goes_now, "")
                 yield _Stage(SearchScope(sources=[row], takers=takers, leaves=leaves), must=True)
             case Apart(names=names):
                 yield from self._stages_apart(names)
+
+    def _large_ones(self, row: int) -> list[str]:
+        """The bundles that leave a broker first: where others take the room that they need, the
+        largest ones.
+        """
+        if not self._largest_first:
+            return []
+        by_share = self._owners.bundles_by_share(row)[:LARGE_ONES]
+        return [name for share, name in by_share if share > 0 and not self._stay.has(name)]
+
+    def _goes_now(self, only: str, bundle: str) -> bool:
+        """Whether a bundle is the one that leaves now (empty: any), and has not left yet."""
+        return only in ("", bundle) and bundle not in self._moved and _is_free(self._stay, bundle)
 
     def _stages_apart(self, names: Sequence[str]) -> Iterator[_Stage]:
         """Each name leaves each broker that another one keeps; again while that made room for what

@@ -177,6 +177,23 @@ def test_a_broker_is_emptied(seed: int) -> None:
         assert usage <= max(OVERLOAD + 0.01, before[name])
 
 
+def test_a_broker_is_emptied_of_its_largest_bundle_first_where_it_finds_no_room_later() -> None:
+    """The least used broker has room for it, as long as the small ones go elsewhere."""
+    large, *small = (f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(4))
+    loads: Loads = {
+        "b0:8080": {large: 0.40, **dict.fromkeys(small, 0.08)},
+        "b1:8080": {"t/m/0x00000000_0x80000000": 0.39},
+        "b2:8080": {"t/m/0x80000000_0xffffffff": 0.48},
+    }
+    made = plan(snapshot_of(loads), SETTINGS, Emptied("b0:8080"))
+    assert made.reached
+    assert [move.destination for move in made.moves if move.bundle == large] == ["b1:8080"]
+    usages = carried_out(loads, made)
+    assert max(usages.values()) <= OVERLOAD
+    limits = PlanLimits(stay=(large,))
+    assert len(plan(snapshot_of(loads), SETTINGS, Emptied("b0:8080"), limits).moves) == len(small)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_broker_is_emptied_where_nothing_is_measured(seed: int) -> None:
     """Whole, and no other takes more than its part of the traffic and a bundle."""
