@@ -536,8 +536,9 @@ class GoalWork:
         now_ms = self.planning.moves.term.clock.now_ms()
         await self.store(replace(order, state="ended", ended_ms=now_ms, ended=why))
         if why.code == REACHED.code and order.progress.moved:
-            if (last_ms := self.work_of(order.id).ended_ms) and not order.drain:
-                self.pace.ended((now_ms - last_ms) / 1000)
+            work = self.works.get(order.id)
+            if work is not None and work.ended_ms and not order.drain:
+                self.pace.ended((now_ms - work.ended_ms) / 1000)
             self.waits.pop(order.id, None)  # it may go on, without what was refused
         else:
             self.forget(order)
