@@ -3,9 +3,10 @@ import type { JSX } from "preact";
 import { useAsked } from "./asked";
 import { bytes, duration, percent } from "./format";
 import { askUsage } from "./past";
-import { heat } from "./state";
+import { archived, heat } from "./state";
 import { use } from "./store";
 import { HOUR_MS, when } from "./when";
+import type { When } from "./when";
 
 const SIZE = { width: 400, height: 56 };
 const AGAIN_MS = 60_000; // a record is of a minute
@@ -67,7 +68,12 @@ export function TrendOfBundle({ bundle }: { bundle: string }): JSX.Element | nul
 
 // Its most used resource, of a full one, minute by minute as it was recorded; where it is not, there is no line.
 export function TrendOfBroker({ broker }: { broker: string }): JSX.Element | null {
+  const recorded = use(archived);
   const then = use(when);
+  return recorded || then ? <Usage broker={broker} then={then} /> : null;
+}
+
+function Usage({ broker, then }: { broker: string; then: When | null }): JSX.Element | null {
   const last = then?.last ?? HOUR_MS;
   const { answer } = useAsked(
     () => askUsage(broker, (then?.at ?? Date.now()) - last, then?.at ?? Date.now()),

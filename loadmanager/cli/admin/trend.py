@@ -166,8 +166,11 @@ def _of_topic(
 def trend(
     admin: AdminClient, name: str, since: int | None, until: int | None, *, at: int | None
 ) -> Output:
-    """Show how the load of a thing went, or that of the whole cluster: means over equal parts of
-    the last hour, or of the time since --since; with --at, of the hour before.
+    """Show how the load of a broker, bundle, topic, namespace or tenant went, or of all: the last
+    hour, or any time.
+
+    Means over equal parts of the last hour, or of the time since --since; with --at, of the hour
+    before.
 
     The archives of all brokers answer: means over minutes, and over quarters of an hour of what was
     more than a day ago; a minute is recorded once it is over. Topics are recorded while they are
