@@ -122,6 +122,7 @@ def ends_of_brokers(admin: AdminClient, begin_ms: int, until_ms: int) -> list[Lo
     """When brokers were lost or stopped within a time: nobody records that they hold connections
     no more.
     """
+    begin_ms = max(0, begin_ms)
     changes = changes_between(admin, begin_ms, until_ms)
     stops = [Loss(it.of, it.ts) for it in changes if it.event == "stops"]
     return [*losses_between(admin, begin_ms, until_ms), *stops]

@@ -14,7 +14,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import ends_of_brokers
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.downtimes import Stood
-from loadmanager.cli.admin.held_then import HOLDS_MAX, ConnectionHold, held_between
+from loadmanager.cli.admin.held_then import AGO_MS, HOLDS_MAX, ConnectionHold, held_between
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import table
 from loadmanager.engine.history.clients import HELD_S, ClientStep
@@ -126,7 +126,9 @@ def clients_held(
     if begin_ms >= end_ms:
         raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
     ended_ms = min(now_ms(), end_ms + HOUR_MS)  # when a hold is over, that is recorded
-    holds = held_between(admin, begin_ms, ended_ms, ends_of_brokers(admin, begin_ms, ended_ms))
+    holds = held_between(
+        admin, begin_ms, ended_ms, ends_of_brokers(admin, begin_ms - AGO_MS, ended_ms)
+    )
     stood = Stood.between(admin, begin_ms, end_ms)
     sums = [it for it in sums_of(holds, begin_ms, end_ms, stood) if broker in (None, it.broker)]
     notes, missing = list[str](), dict[str, str]()

@@ -14,7 +14,7 @@ from loadmanager.cli.admin.client_steps import attached_then, ends_of_brokers, i
 from loadmanager.cli.admin.command import Output
 from loadmanager.cli.admin.greatest_user import greatest_users
 from loadmanager.cli.admin.held_clients import held_for_others, may_wait_anywhere, waiting_since
-from loadmanager.cli.admin.held_then import held_between
+from loadmanager.cli.admin.held_then import AGO_MS, held_between
 from loadmanager.cli.admin.names_then import nothing_then
 from loadmanager.cli.admin.past_limits import limits_at, limits_set_then
 from loadmanager.cli.admin.shapes import Document, HeldSubscription, ThrottlingOfTopic
@@ -69,7 +69,7 @@ def _why_then(admin: AdminClient, topic: TopicName, at_ms: int) -> Output:
     attached, notes, missing = attached_then(admin, at_ms)
     uses = Counter((it.broker, it.client) for it in attached if it.topic == str(topic))
     begin_ms, end_ms = at_ms - HOUR_MS, at_ms + HOUR_MS
-    holds = held_between(admin, begin_ms, end_ms, ends_of_brokers(admin, begin_ms, end_ms))
+    holds = held_between(admin, begin_ms, end_ms, ends_of_brokers(admin, begin_ms - AGO_MS, end_ms))
     lines = [
         f"connection {it.client} to {it.broker} was held since {clock(it.begin)} by "
         f"{it.limits_between(at_ms, at_ms) or 'limits'}: "

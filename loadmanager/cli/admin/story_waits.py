@@ -12,7 +12,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.client_steps import Waits, ends_of_brokers, interrupted_between
 from loadmanager.cli.admin.downtimes import Stood
 from loadmanager.cli.admin.held_sums import HeldSum, sums_of
-from loadmanager.cli.admin.held_then import held_between
+from loadmanager.cli.admin.held_then import AGO_MS, held_between
 from loadmanager.cli.admin.interruptions import between_text
 from loadmanager.cli.admin.times import clock, span, span_between
 from loadmanager.engine.history.clients import ClientStep
@@ -80,7 +80,7 @@ def _ask(
     used = {(it.broker, it.client) for it in by_name.steps if is_it(it)}
     if not used:
         return by_name, waits, []
-    ends = ends_of_brokers(admin, begin_ms, end_ms + AFTER_MS)
+    ends = ends_of_brokers(admin, begin_ms - AGO_MS, end_ms + AFTER_MS)
     holds = held_between(admin, begin_ms, end_ms + AFTER_MS, ends)
     own = [it for it in holds if (it.broker, it.client) in used]
     stood = Stood.between(admin, begin_ms, end_ms) if own else Stood({})

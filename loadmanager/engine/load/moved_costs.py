@@ -39,6 +39,9 @@ LATE, LATE_DOUBT, LESS_MAX = 0.15, 0.03, 2.0
 so many reports that said nothing; one says so much at most.
 """
 LATE_MAX = 1e6
+LATE_REPORTS = 20.0
+"""From so many reports on, new brokers that show more tell of late sensors: one bundle may be dear.
+"""
 LATE_REMEMBERS, LATE_KEEPS, LATE_WAITS = 1 - 1 / 120, 0.8, 50.0
 """How much is remembered of that with each cycle. While sensors are late, what bundles cost more or
 less than others is taken to this power in each; and hardly anything of a surprise is due to the
@@ -126,7 +129,8 @@ class Surprises:
 
 class Late(NamedTuple):
     """Whether sensors are minutes late, told from bundles that moved: the mean one is as dear as
-    was expected, unless its new broker does not show it yet, and its old one still does.
+    was expected, unless its new broker does not show it yet, and its old one still does; or its new
+    broker shows more: what clients caught up with is over, and late sensors still have it.
 
     A report of a broker counts as much as its sensor could tell of the bundle.
     """
@@ -139,12 +143,15 @@ class Late(NamedTuple):
     """By what part new brokers got less than was expected, added up."""
     of_came: float = 0.0
     """Their reports."""
+    reports: float = 0.0
+    """How many these were, each counted once."""
 
     @property
     def is_so(self) -> bool:
-        """Whether it is so much less at both that it is no chance."""
-        sides = (self.left, self.of_left), (self.came, self.of_came)
-        return all(less > LATE * (reports + LATE_DOUBT) for less, reports in sides)
+        """Whether it is so much less at both, or more at the new ones, that it is no chance."""
+        least_left, least_came = (LATE * (it + LATE_DOUBT) for it in (self.of_left, self.of_came))
+        more = self.reports > LATE_REPORTS and self.came < -least_came
+        return more or (self.left > least_left and self.came > least_came)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +259,7 @@ def _late(before: Attribution, sides: Iterable[_Side], surprises: Surprises) -> 
             at = 0 if side.sign < 0 else 2
             sums[at] += weight * min(max(part, -LESS_MAX), LESS_MAX)
             sums[at + 1] += weight
+            sums[4] += side.sign > 0
     return Late(*(round(each, 6) for each in sums))
 
 

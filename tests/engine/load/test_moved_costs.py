@@ -150,6 +150,17 @@ def test_bundles_that_no_sensor_shows_say_that_sensors_are_late() -> None:
     assert not came.late.is_so
 
 
+def test_many_bundles_that_are_dearer_where_they_came_say_so_too() -> None:
+    """Their clients caught up there, and sensors still have it: none of them is learned as dear."""
+    came = nothing(ordered({}, [(f"x{number}", "a", "b") for number in range(30)]))
+    for report in range(WATCHED):
+        came = replace(came, moved=reported(came.moved, {"a": set(), "b": set(came.moved)}))
+        more = Surprises(np.array([0.0, 0.3, 0.0]), np.full(3, 0.03), EACH)
+        came = attribute(came, ROWS, partial(_adds, 0.01), more)
+        assert came.late.is_so == (report >= SETTLES)
+    assert {it.times for it in came.moved.values()} == {1.0}
+
+
 def test_one_broker_that_shows_nothing_accuses_no_others() -> None:
     """All that came to a sensor that stands still: those that they left show it."""
     came = nothing(ordered({}, [(f"x{number}", "a", "b") for number in range(9)]))
