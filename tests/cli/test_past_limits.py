@@ -284,6 +284,9 @@ async def test_whom_limits_had_wait(tmp_path: Path, capsys: pytest.CaptureFixtur
             step(-40, "attached", "c:1", what="producer", name="p1", topic=f"{TOPIC}1"),
             step(-40, "attached", "c:1", what="consumer", name="r1", topic=f"{TOPIC}1"),
             step(-39, "attached", "c:2", what="producer", name="p2", topic=f"{TOPIC}2"),
+            step(-30, "held", "c:6", what="connection", held_ms=5_000, reason="t publish"),
+            MemberChange(ts=begin - 29 * MINUTE, broker="b", of=name, event="left", how="lost",
+                         unheard_ms=22_000),  # with all that it held; its next process stops
             freed(1, "c:1", 90),  # 60 s of it are of this time
             freed(5, "c:1", 20),
             freed(6, "c:2", 100),
