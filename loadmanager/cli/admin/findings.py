@@ -27,9 +27,9 @@ def findings(admin: AdminClient, at: int | None) -> Output:
     It looks once a minute; of a lost broker it says so once its session is over. A new leader knows
     the leaders of before and who left, and begins anew with all else: what takes an hour to find
     takes an hour again. So in the first hour of its term what leaders before had found is told,
-    too, if it is not known to be over. With --at, what leaders had found by then, also those
-    before, if their terms had ended within the hour; each as of when it was recorded last, which it
-    is anew as its words or figures change much.
+    too, if it is not known to be over (backlogs and hot topics for a quarter of it). With --at,
+    what leaders had found by then, also those before, if their terms had ended within the hour;
+    each as of when it was recorded last, which it is anew as its words or figures change much.
     """
     if at is not None:
         return findings_at(admin, at)

@@ -25,7 +25,7 @@ from loadmanager.engine.findings.recorded import (
 )
 from loadmanager.engine.history.findings import FindingStep
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.units import HOUR_MS
+from loadmanager.kit.units import HOUR_MS, MINUTE_MS
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.findings import FindingsShown
 
@@ -58,6 +58,10 @@ def _steps_until(admin: AdminClient, at_ms: int) -> tuple[list[FindingStep], Eve
     if len(events.events) == STEPS_MAX:
         events.notes.append(f"only the last {STEPS_MAX:,} records of findings were looked through")
     return [event.record_as(FindingStep) for event in events.events], events
+
+
+FOUND_WITHIN_MS = {"backlog": 15 * MINUTE_MS, "hot topic": 15 * MINUTE_MS}
+"""Kind → how long a new leader needs, at most, to find anew what lasts; an hour of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,14 @@ def found_before(
     then = findings_then(steps, (leader.epoch, leader.since), at_ms)
     at_once = ("lost",) if present.looked_at is None else KNOWN_AT_ONCE
     own = {(it.kind, it.about) for it in present.findings}
-    left = [it for it in then.before if it.kind not in at_once and (it.kind, it.about) not in own]
+    term_ms = at_ms - leader.since
+    left = [
+        it
+        for it in then.before
+        if it.kind not in at_once
+        and (it.kind, it.about) not in own
+        and term_ms < FOUND_WITHIN_MS.get(it.kind, HOUR_MS)
+    ]
     unread = ""
     if missing := {name: why for name, why in events.missing.items() if name != leader.broker}:
         whys = "; ".join(why.splitlines()[0] for _, why in sorted(missing.items()))

@@ -73,11 +73,11 @@ def status_at(admin: AdminClient, at_ms: int) -> Output:
     decisions = decisions_of((it for it in cycle.events if it.last <= at_ms), whole_ms)
     decided = [each for each in decisions if each.kind == "shed"][:1]
     again = [it for it in cycle.events if it.ts <= at_ms < it.last]
-    said = "last cycle before" if not again else "last that a cycle before found, and none since"
+    lines += _again(again, gone)
+    said = "last cycle before" if not again else "a cycle before found, and those since did not"
     lines += [
         f"{said}: {' '.join(line.strip() for line in lines_of(each)[:2])}" for each in decided
     ]
-    lines += _again(again, gone)
     lines.append(summary_then(then))
     notes = [note for note in past.notes if note not in past.outages]
     shown: tuple[Shown, ...] = (lines, notes, *incomplete(cycle.notes))

@@ -352,7 +352,7 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
     notes += unasked
     notes += young_notes(answer)
     of = "topic that was counted" if missing or answer.young else "open topic"
-    nothing = f"no {of} is silent" if at is None else f"no {of} was silent then and is still"
+    nothing = _none_silent(of, since, at)
     notes.append(
         f"silent: without a message for {span(SILENT_MS)}; one that fell silent later is not "
         "listed, and one that had a message since neither: `loadmanager admin history TOPIC` tells "
@@ -361,6 +361,12 @@ def topics_silent(admin: AdminClient, limit: int, since: int | None, *, at: int 
     headers = ("topic", "silent since", "for", "producers", "consumers", "broker")
     shown: Shown = table(headers, rows) if rows else nothing
     return Output(raw, (shown, notes), missing=missing)
+
+
+def _none_silent(of: str, since: int | None, at: int | None) -> str:
+    if since is not None:
+        return f"no {of} fell silent since {clock(since)}; without --since, all that are silent"
+    return f"no {of} is silent" if at is None else f"no {of} was silent then and is still"
 
 
 def young_notes(answer: SilentTopicsShown) -> list[str]:
