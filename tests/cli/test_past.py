@@ -388,6 +388,12 @@ async def test_the_cluster_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFix
         assert status == 0
         assert f"{ids[1]} was not there: lost since {clock(then - MINUTE)}" in out
         assert "1 broker, 3 bundles with an owner, load 90% to 90%, 90 messages/s" in out
+        later = {"ts": then + 20 * MINUTE, "broker": ids[0], "interval_ms": MINUTE, "usage": 0.5}
+        await written(served, 0, BrokerLoad(**later, **UNUSED))
+        long_after = ("--at", clock(then + 20 * MINUTE - 1_000).replace(" ", "T"))
+        assert f"{ids[1]} was not there: lost since" in (await shell.run("status", *long_after))[1]
+        (_, row) = await shell.json("brokers", "list", *long_after)
+        assert (row["broker"], row["at"], row["usage"]) == (ids[1], None, None)
         took = "8 min 59 s"
         led = f"{ids[0]} led, term 7, since {clock(then - 9 * MINUTE)} ({took}); before it b9:1 did"
         assert led in out

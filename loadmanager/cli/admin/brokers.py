@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -36,8 +36,10 @@ from loadmanager.cli.admin.times import at_option, clock, span
 from loadmanager.cli.admin.who_left import who_left
 from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.engine.history.archived import BROKER
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import BrokerLoad
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.units import DAY_MS
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.last_seen import BrokerSeen, LastSeen
 from loadmanager.leader.documents.members import AbsentBroker
@@ -229,6 +231,8 @@ def brokers_then(admin: AdminClient, at_ms: int, leader: LeaderThen) -> BrokersT
     gone, cordons = gone_at(leader.events.events, at_ms), _cordons_at(admin, at_ms)
     for name, text in silent_at(admin, past, at_ms).items():
         gone.setdefault(name, text)
+    if data:
+        data += _gone_lately(leader, gone.keys() - {row["broker"] for row in data}, at_ms)
     for row in data:
         if bundles:
             row["bundles"] = owned[row["broker"]]
@@ -263,6 +267,16 @@ def _loads_of(
     return rows
 
 
+def _gone_lately(leader: LeaderThen, names: Set[str], at_ms: int) -> list[dict[str, Any]]:
+    """Rows without loads for those of some brokers that left within the day before a moment."""
+    changes = (it for it in leader.events.events if at_ms - DAY_MS < it.ts <= at_ms)
+    lately = {it.record_as(MemberChange).of for it in changes}
+    return [
+        {"broker": name, "at": None, **dict.fromkeys(BROKER), "doubt": ""}
+        for name in sorted(names & lately)
+    ]
+
+
 def _lost_then(lost: str, *, led: bool) -> str:
     head = "it had led, and was lost about then" if led else "lost about then" if lost else ""
     return f"{head}: {lost}" if lost else head
@@ -289,7 +303,7 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
 def _loads_then(row: dict[str, Any]) -> tuple[Cell, ...]:
     """Load, bundles, messages/s, and when these were recorded."""
     if row["gone"]:
-        return (None, None, None, clock(row["at"]))
+        return (None, None, None, clock(row["at"]) if row["at"] else None)
     bundles = None if row["bundles"] is None else round(row["bundles"])
     if row["usage"] is None:
         return (None, bundles, None, None)
