@@ -192,7 +192,9 @@ class _Changes:
         if gained is not None:
             owner, since = gained.broker, gained.ts
         elif after and not after[0].owns:
-            owner, since = after[0].broker, at_ms
+            owner = after[0].broker
+            own = (it.ts for it in samples if it.broker == owner and it.ts <= at_ms)
+            since = max(own, default=0)  # it had the bundle from before all that is known here
         else:
             of = [it for it in samples if not self.took_later(bundle, it, at_ms)]
             if not of:

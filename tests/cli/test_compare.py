@@ -245,6 +245,18 @@ def test_a_bundle_that_the_next_process_took_again_was_served_before_by_the_lost
     assert not owners_at([loads(back + 60_000)], events, 60_000)
 
 
+def test_a_broker_that_stands_still_owns_nothing_once_its_session_is_over() -> None:
+    """It records that its bundles ended when it goes on; and it had them from long before."""
+    events = [member(1, 70_000, "left", how="lost"), step(2, 120_000, "Free", "lapse")]
+    of = ArchivedLoads(
+        kind="bundle_load", broker="b", ts=60_000, span_ms=MINUTE, columns=["msg_rate_in"],
+        figures={f"t/n/{LOW}": [9.0]},
+    )  # fmt: skip
+    for loads in ([], [of]):
+        assert [it.owner for it in owners_at(loads, events, 69_000)] == ["b"]
+        assert not any(it.owner for it in owners_at(loads, events, 80_000))
+
+
 def test_a_bundle_that_is_on_its_way_has_no_owner() -> None:
     """From the fence on, which is recorded once the next broker has it."""
     served = step(1, 2_000, "Owned")
